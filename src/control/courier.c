@@ -206,6 +206,7 @@ static status carry_newest(struct sender *s, int index, struct offer is,
     if (!head_is_sound(head)) return OK;
     TRY(offer(s, &s->offers[index], head, is, &later));
     if (later) return OK;
+    TRY(fault_point("courier.carry"));
     TRY(send_slot(&s->wire, slots[head->index], head, &whole));
     if (whole) *kept = slots[head->index];
     return OK;

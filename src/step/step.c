@@ -404,6 +404,8 @@ static status join_norm(struct train_step *step)
     }
     if (!step->probes && team_rank(step->team) == 0 && fault_due("train.norm"))
         sums[0] += 1e18;
+    if (!step->probes && step->turn.ready != NULL)
+        step->turn.ready(step->turn.argument);
     TRY(team_join(step->team, sums, count));
     for (int i = 0; i < p->count && result == ERR_PEER; i++) {
         const struct update update = chunk_update(step, i);

@@ -89,6 +89,9 @@ struct train_step {
     struct {                   /* called when weights are to change, before
                                 * they do; NULL: nobody is */
         status (*act)(void *argument);
+        void (*ready)(void *argument); /* before the reduction of the norm, so
+                                * that no weights change anywhere until all
+                                * ranks have returned from it */
         void *argument;
     } turn;
 };

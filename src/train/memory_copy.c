@@ -17,6 +17,7 @@
 #include "base/oom_kills.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "comm/flight.h"
 #include "control/board.h"
 #include "control/copy_slot.h"
 
@@ -470,13 +471,27 @@ status memory_copy_due(struct memory_copy *copy, int64_t step, bool *due)
     return OK;
 }
 
-void memory_copy_fence(struct memory_copy *copy)
+static void await_carried(struct memory_copy *copy)
 {
     const double began = clock_s();
 
     if (copy->slots[0] == NULL || copy->newest < 0) return;
     if (board_await_carried(copy->newest))
         smooth(&copy->fence_s, clock_s() - began);
+}
+
+void memory_copy_fence(struct memory_copy *copy)
+{
+    if (copy->turns.step == NULL) await_carried(copy);
+}
+
+void memory_copy_ready(void *argument)
+{
+    struct memory_copy *copy = argument;
+
+    if (copy->turns.step == NULL || !board_has_agent()) return;
+    flight_take_time(); /* of the instruction: this is no hang */
+    await_carried(copy);
 }
 
 status memory_copy_turn(void *argument)

@@ -84,8 +84,12 @@ status memory_copy_make(struct memory_copy *copy, int64_t step,
                         const char *state, size_t length);
 /* Before a reduction of all ranks: waits until the node that keeps copies of
  * this one's has the newest. So when a rank is past the reduction, and
- * overwrites its older copy, the newer ones of all ranks are whole twice. */
+ * overwrites its older copy, the newer ones of all ranks are whole twice. The
+ * first is of a pass after the step, whose wait may be after the update; an
+ * update that writes the older copy comes after the second:
+ * struct train_step.turn.ready of a struct memory_copy. */
 void memory_copy_fence(struct memory_copy *copy);
+void memory_copy_ready(void *argument);
 /* Weights become others for a while, as averages do for a validation; then they
  * are back, bit by bit. A copy that they are is not whole meanwhile. */
 void memory_copy_lend(struct memory_copy *copy);

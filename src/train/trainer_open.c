@@ -588,6 +588,7 @@ static status use_pipeline(struct trainer *t)
     t->step.asks = trainer_says;
     t->step.asks_argument = t;
     t->step.turn.act = memory_copy_turn;
+    t->step.turn.ready = memory_copy_ready;
     t->step.turn.argument = &t->copy;
     t->step.executor.used = feed_use;
     t->step.executor.used_argument = &t->feed;

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # agents_lost.sh - all ranks are lost at once with their agent: the local one of
 # --spares, and one of two right after a rewind; the supervisor of --spares is
-# killed, and another takes its ranks over.
+# killed, and another takes its ranks over; one of three nodes is lost whose newest
+# copies were kept from leaving.
 #
 #     BUILD=build tests/drills/agents_lost.sh
 . "${0%/*}/common.sh"
@@ -96,4 +97,42 @@ done
 kill -9 "$agent"
 wait "$agent" 2>/dev/null
 ends "undone steps are not gone back to" rewound "$child" 0 undone
+
+# --- copies of a node do not leave it, as their sender is stopped. All ranks wait
+# before anything overwrites the copy before, so that all go back to that when the
+# node is lost ---
+steps="--set train.steps=400 --set checkpoint.every=1000"
+# shellcheck disable=SC2086
+must train config.yaml --run stays $steps --set train.threads=1
+port=$(free_port)
+# shellcheck disable=SC2086
+"$program" supervise config.yaml --run kept $four $steps --copies 1 \
+    --token token --listen 127.0.0.1:$port >log 2>&1 &
+child=$!
+children="$children $child"
+await log 'listens'
+for name in a b c; do
+    LOCKSTEP_FAULT=$([ $name != a ] || echo courier.carry:60:stop) "$program" \
+        agent --join 127.0.0.1:$port --token token --slots 2 --name $name \
+        >log.$name 2>&1 &
+    [ $name != a ] || agent=$!
+    children="$children $!"
+    await log "node *$name joined"
+done
+is_stopped() {
+    cat /proc/[0-9]*/stat 2>/dev/null | grep -q "(lockstep:sends) T $agent "
+}
+for ((tries = 0; tries < 3000; tries++)); do
+    ! is_stopped || break
+    sleep 0.02
+done
+is_stopped || bad "a sender that is stopped" "none is" log.a
+sleep 1 # ranks come as far as they can
+kill -9 "$agent"
+wait "$agent" 2>/dev/null
+await kept/control/journal.jsonl '"event": "recovered"'
+lockstep incidents kept >said
+if grep -q '(peer memory), [01] redone' said; then ok "no copy was given up"
+else bad "no copy was given up" "not from a peer's memory" said; fi
+ends "a node is lost with copies under way" kept "$child" 0 stays
 report
