@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "comm/crew.h"
 #include "comm/inheritance.h"
+#include "control/courier.h"
 
 enum { WORDS_MOST = 512, IDLE_DEATHS_MS = 200, IDLE_DEATHS_MOST = 6,
        QUIET_MS = 150 };
@@ -277,6 +278,8 @@ void workers_order(struct agent *agent, const struct order *order)
     if (place_is_busy(place)) return; /* the supervisor sees that */
     agent->workers[order->place].fence_ns = 0;
     place->order = *order;
+    atomic_store(&place->coming, order->number);
+    courier_halt(agent);
     atomic_store(&place->ordered, order->number);
     agent->changed = true;
 }

@@ -235,7 +235,8 @@ bool board_await_carried(int64_t step)
     (void)is_awaited(step, &goes_on);
     if (!goes_on) return false;
     while (is_awaited(step, &any) && clock_ns() < end) {
-        flight_beat(); /* this is no hang */
+        flight_take_time(); /* of an instruction: this is no hang */
+        flight_beat();
         nanosleep(&pause, NULL);
     }
     return true;

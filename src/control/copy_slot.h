@@ -63,6 +63,7 @@ static inline void copy_slot_spoil(struct copy_slot *kept)
 {
     atomic_store(&kept->step, -1);
     atomic_fetch_add(&kept->spoilt, 1);
+    atomic_thread_fence(memory_order_seq_cst);
 }
 
 /* Whether head, counters and rows are what the checksums say, of a copy that a

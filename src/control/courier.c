@@ -13,14 +13,11 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/fault.h"
-#include "base/file.h"
 #include "control/courier_slots.h"
-#include "control/far_files.h"
 
 enum { KNOCK_MS = 1000, ANSWER_MS = 20000, START_MS = 500,
        AGAIN_MS = 200, AGAIN_MOST_MS = 300000, /* twice as long after each
                          * copy in a row that was refused */
-       PEERS_MOST = 16,
        OFFER_MS = 5000, /* a rank of the partner may finish a step so much
                          * later */
        OFFER_COPIES = 64 /* sent without an offer, after one was refused */,
@@ -79,7 +76,9 @@ static status send_slot(struct wire *wire, struct copy_slot *slot,
     TRY(wire_put_bulk(wire, slot->state, (size_t)head->state_length));
     if (head->twin == 0) TRY(courier_rows_send(wire, slot, head));
     TRY(await_answer(wire, &answer));
-    if (atomic_load(&slot->step) != head->step) return OK;
+    if (atomic_load(&slot->step) != head->step ||
+        atomic_load(&slot->spoilt) != head->spoilt)
+        return OK;
     *whole = answer.whole == COPY_WHOLE && answer.rank == head->rank &&
              answer.step == head->step;
     if (!*whole && head->twin == 0) FAIL(ERR_PEER, "a copy was not taken");
@@ -96,7 +95,21 @@ static status connect_to(struct sender *s, struct wire *wire,
     return wire_open(wire, descriptor, &s->agent->token, false);
 }
 
-/* Both slots of a rank go to another node, with rows. */
+/* As a receiver does it (courier_keep.c). */
+static bool fill(const struct agent *agent, const struct copy_head *head,
+                 const struct copy_memory *memory, struct copy_slot *slot)
+{
+    bool may;
+
+    atomic_store(&agent->courier->fills, true);
+    may = courier_may_write(agent, head);
+    if (may) copy_slot_fill(memory, slot);
+    atomic_store(&agent->courier->fills, false);
+    return may;
+}
+
+/* Both slots of a rank go to another node, with rows, which are filled in here:
+ * of no rank that is seated here. */
 static status send_rank(struct sender *s, struct wire *wire,
                         struct copy_head head, bool *any)
 {
@@ -108,8 +121,7 @@ static status send_rank(struct sender *s, struct wire *wire,
                                               false);
         bool whole = false;
 
-        if (slot == NULL) continue;
-        copy_slot_fill(&memory, slot);
+        if (slot == NULL || !fill(s->agent, &head, &memory, slot)) continue;
         head_from_slot(&head, slot);
         if (head_is_sound(&head))
             TRY(send_slot(wire, slot, &head, &whole));
@@ -177,16 +189,6 @@ static status offer(struct sender *s, struct offer *o, struct copy_head *head,
     return OK;
 }
 
-/* Adds the processors' time that this process took since. */
-static void tell_used(struct agent *agent, double *used_s)
-{
-    const double now = clock_thread_s(); /* it has one thread */
-
-    atomic_fetch_add(&agent->board->courier_ns,
-                     (int64_t)(1e9 * (now - *used_s)));
-    *used_s = now;
-}
-
 /* The newest copy of a rank, where its slots are; *kept: it is there, from that
  * slot. */
 static status carry_newest(struct sender *s, int index, struct offer is,
@@ -210,13 +212,6 @@ static status carry_newest(struct sender *s, int index, struct offer is,
     TRY(send_slot(&s->wire, slots[head->index], head, &whole));
     if (whole) *kept = slots[head->index];
     return OK;
-}
-
-/* Whether the page is that of the order: its rank has begun. */
-static bool is_page_of(const struct place_memory *place, uint64_t number)
-{
-    return atomic_load(&place->ordered) == number &&
-           atomic_load(&place->taken) == number;
 }
 
 /* Tells the rank, unless the page is another one's meanwhile, or a rewind has
@@ -259,7 +254,7 @@ static status carry(struct sender *s, int index)
                      &kept));
     if (kept == NULL) return OK;
     s->lost_ns = s->refusals = 0;
-    tell_used(a, &s->used_s);
+    courier_used(a, &s->used_s);
     s->carried_ns = clock_ns();
     if (!tell_carried(s, index, number, head.step, kept)) return OK;
     s->sent[index] = copies;
@@ -353,174 +348,6 @@ static void send_for_ever(struct agent *agent)
     }
 }
 
-/* ---- receiving ---- */
-
-/* The rows, or who has them. */
-static status receive_rows(struct agent *agent, struct wire *wire,
-                           const struct copy_head *head,
-                           struct copy_slot *slot, bool *whole)
-{
-    bool behind;
-
-    slot->twin = head->twin;
-    if (head->twin != 0) {
-        *whole = courier_slot_twin(agent, head, &behind) == head->twin &&
-                 slot->state_crc == crc32c(0, slot->state,
-                                           (size_t)slot->state_length);
-        return OK;
-    }
-    TRY(courier_rows_receive(wire, head, slot, whole));
-    if (*whole) courier_slot_kept(head->rank);
-    return OK;
-}
-
-static status receive_slot(struct agent *agent, struct wire *wire,
-                           const struct copy_head *head, bool *whole)
-{
-    struct copy_slot *slot = courier_slot(agent->state_file, head, true);
-
-    if (slot == NULL) FAIL(ERR_MEMORY, "no memory for a copy");
-    copy_slot_spoil(slot);
-    slot->magic = head->magic;
-    slot->ranks = (uint64_t)head->ranks;
-    slot->bytes = head->rows;
-    slot->layout = head->layout;
-    slot->carried = 1;
-    slot->crc = head->crc;
-    slot->state_crc = head->state_crc;
-    slot->state_length = head->state_length;
-    TRY(wire_get_bulk(wire, slot->state, (size_t)head->state_length));
-    TRY(receive_rows(agent, wire, head, slot, whole));
-    if (*whole) atomic_store(&slot->step, head->step);
-    return OK;
-}
-
-/* A rank of this node writes its slots itself. */
-static bool is_own(const struct agent *agent, int rank)
-{
-    for (int i = 0; i < agent->count; i++)
-        if (place_is_busy(&agent->places[i]) &&
-            agent->places[i].order.rank == rank)
-            return true;
-    return false;
-}
-
-static status answer_offer(const struct agent *agent, struct wire *wire,
-                           struct copy_head copy)
-{
-    bool behind;
-
-    copy.twin = courier_slot_twin(agent, &copy, &behind);
-    copy.whole = copy.twin == 0 && behind ? COPY_LATER : COPY_TORN;
-    return wire_put(wire, WIRE_COPIED, &copy, sizeof copy);
-}
-
-static status serve_peer(struct agent *agent, struct wire *wire)
-{
-    static double used_s;
-    const struct wire_head *head;
-    const void *bytes;
-    struct copy_head copy;
-    bool whole = false;
-
-    TRY(wire_get(wire, &head, &bytes));
-    if (head == NULL) return OK;
-    if ((head->kind != WIRE_COPY && head->kind != WIRE_OFFER) ||
-        head->bytes != sizeof copy)
-        FAIL(ERR_PEER, "another message than a copy");
-    memcpy(&copy, bytes, sizeof copy);
-    if (!head_is_sound(&copy) || is_own(agent, copy.rank))
-        FAIL(ERR_PEER, "a copy that makes no sense");
-    if (head->kind == WIRE_OFFER) return answer_offer(agent, wire, copy);
-    TRY(receive_slot(agent, wire, &copy, &whole));
-    tell_used(agent, &used_s);
-    copy.whole = whole ? COPY_WHOLE : COPY_TORN;
-    atomic_store(&agent->courier->slot_bytes, copy.slot_bytes);
-    atomic_store(&agent->courier->ranks, copy.ranks);
-    return wire_put(wire, WIRE_COPIED, &copy, sizeof copy);
-}
-
-/* A reader may come before the supervisor has said where the files are: an
- * empty list would be a wrong answer. */
-static bool await_stores(const struct courier *courier)
-{
-    const int64_t end = clock_ns() + (int64_t)ANSWER_MS * 1000000;
-
-    while (!atomic_load(&courier->stores_named) && clock_ns() < end)
-        poll(NULL, 0, 10);
-    return atomic_load(&courier->stores_named);
-}
-
-/* A process for each who reads files: a slow disk holds up nobody else. */
-static void serve_files(struct agent *agent, int descriptor)
-{
-    const pid_t parent = getpid();
-    struct wire wire = {.descriptor = -1};
-    const pid_t process = fork();
-
-    if (process != 0) {
-        close(descriptor);
-        return;
-    }
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    prctl(PR_SET_NAME, "lockstep:files");
-    door_close(&agent->door);
-    if (getppid() == parent &&
-        wire_open(&wire, descriptor, &agent->token, true) == OK &&
-        await_stores(agent->courier))
-        far_files_serve(&wire, &agent->courier->stores);
-    _exit(0);
-}
-
-static void welcome(struct agent *agent, struct wire *peers)
-{
-    struct visitor visitor;
-    int descriptor;
-
-    while (door_step(&agent->door, &visitor, &descriptor)) {
-        struct wire *wire = &peers[0];
-
-        for (int i = 0; i < PEERS_MOST; i++)
-            if (peers[i].descriptor < 0) wire = &peers[i];
-        if (door_answer(&descriptor, NULL) != OK) status_clear();
-        if (descriptor < 0) continue;
-        if (visitor.purpose == DOOR_FILES) {
-            serve_files(agent, descriptor);
-            continue;
-        }
-        wire_close(wire);
-        if (wire_open(wire, descriptor, &agent->token, true) != OK)
-            status_clear();
-    }
-}
-
-static void receive_for_ever(struct agent *agent)
-{
-    struct pollfd polls[DOOR_POLLS + PEERS_MOST];
-    struct wire peers[PEERS_MOST];
-    const pid_t parent = getppid();
-
-    for (int i = 0; i < PEERS_MOST; i++)
-        peers[i] = (struct wire){.descriptor = -1};
-    signal(SIGCHLD, SIG_IGN); /* those who serve files */
-    while (getppid() == parent) {
-        int used = door_polls(&agent->door, polls);
-
-        for (int i = 0; i < PEERS_MOST; i++)
-            if (peers[i].descriptor >= 0)
-                polls[used++] = (struct pollfd){.fd = peers[i].descriptor,
-                                                .events = POLLIN};
-        poll(polls, (nfds_t)used, 200);
-        welcome(agent, peers);
-        for (int i = 0; i < PEERS_MOST; i++)
-            if (peers[i].descriptor >= 0 &&
-                serve_peer(agent, &peers[i]) != OK) {
-                status_clear();
-                wire_close(&peers[i]);
-            }
-    }
-}
-
 /* ---- in the agent ---- */
 
 static status start(struct agent *agent, pid_t *process, const char *name,
@@ -555,7 +382,7 @@ static status start_one(struct agent *agent, int index, bool *child)
                ? start(agent, &agent->couriers[index], "lockstep:sends",
                        send_for_ever, child)
                : start(agent, &agent->couriers[index], "lockstep:keeps",
-                       receive_for_ever, child);
+                       courier_keep, child);
 }
 
 status courier_start(struct agent *agent, bool *child)
@@ -579,6 +406,8 @@ static void see_end(struct agent *agent, int index)
             agent->couriers[index])
         return;
     agent->couriers[index] = 0;
+    if (index == PARTNERS_MOST) atomic_store(&agent->courier->receives, false);
+    if (index == 0) atomic_store(&agent->courier->fills, false);
     if (index < PARTNERS_MOST)
         atomic_store(&agent->board->carries[index], 0);
     fprintf(stderr, "agent     %s: the process that %s copies has ended; it "
@@ -601,13 +430,36 @@ bool courier_look(struct agent *agent)
     return child;
 }
 
+static void end_one(struct agent *agent, int index)
+{
+    if (agent->couriers[index] <= 0) return;
+    kill(agent->couriers[index], SIGKILL);
+    while (waitpid(agent->couriers[index], NULL, 0) < 0 && errno == EINTR)
+        continue;
+    agent->couriers[index] = 0;
+}
+
+/* courier_look starts it again. */
+static void halt(struct agent *agent, int index, _Atomic bool *writes)
+{
+    if (!atomic_load(writes)) return;
+    end_one(agent, index);
+    atomic_store(writes, false);
+    agent->courier_next_ns[index] = 0;
+    if (index < PARTNERS_MOST)
+        atomic_store(&agent->board->carries[index], 0);
+}
+
+void courier_halt(struct agent *agent)
+{
+    if (agent->courier == NULL) return;
+    halt(agent, PARTNERS_MOST, &agent->courier->receives);
+    halt(agent, 0, &agent->courier->fills);
+}
+
 void courier_stop(struct agent *agent)
 {
-    for (int i = 0; i <= PARTNERS_MOST; i++)
-        if (agent->couriers[i] > 0) {
-            kill(agent->couriers[i], SIGKILL);
-            waitpid(agent->couriers[i], NULL, 0);
-        }
+    for (int i = 0; i <= PARTNERS_MOST; i++) end_one(agent, i);
     if (agent->courier != NULL)
         munmap(agent->courier, sizeof *agent->courier);
     agent->courier = NULL;

@@ -34,6 +34,8 @@ struct courier {
     } moves[MOVES_MOST];
     struct stores stores;       /* what others may read */
     _Atomic bool stores_named;  /* the supervisor has said where they are */
+    _Atomic bool receives;      /* the receiver may be writing a slot; */
+    _Atomic bool fills;         /* the first sender may be */
     /* The slots that are in the memory of this node. */
     _Atomic uint64_t slot_bytes;
     _Atomic int ranks;
@@ -43,11 +45,16 @@ struct courier {
  * shall end. */
 status courier_start(struct agent *agent, bool *child);
 void courier_stop(struct agent *agent);
+/* Before a rank is seated, and after its place says whose it comes to be: none
+ * of them writes slots until the next one asks courier_may_write. */
+void courier_halt(struct agent *agent);
 /* One that has ended is started again, until then ranks do not wait for it. In
  * it, returns true when it shall end. */
 bool courier_look(struct agent *agent);
 /* The supervisor names the partners. */
 void courier_partners(struct agent *agent, const struct node_beat *beat);
+/* In the process that receives, for ever: courier_keep.c. */
+void courier_keep(struct agent *agent);
 /* node_report.held */
 uint32_t courier_held(const struct agent *agent);
 void courier_move(struct agent *agent, const struct node_move *what);

@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 
 /* Slots that stay mapped; ranks of other nodes whose copies are remembered. */
@@ -40,6 +42,51 @@ void head_from_slot(struct copy_head *head, const struct copy_slot *slot)
     head->crc = slot->crc;
     head->state_crc = slot->state_crc;
     head->state_length = slot->state_length;
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load(&slot->spoilt) != head->spoilt)
+        head->step = -1; /* what was read may be of two */
+}
+
+/* ---- whose memory it is ---- */
+
+bool is_page_of(const struct place_memory *place, uint64_t number)
+{
+    return atomic_load(&place->ordered) == number &&
+           atomic_load(&place->taken) == number;
+}
+
+/* Slots of another size lie elsewhere in the file, and so across those of a
+ * rank that is here. One that has not said its size may have any. */
+static bool is_beside(const struct agent *agent, int index, uint64_t number,
+                      const struct copy_head *head)
+{
+    const struct place_memory *place = &agent->places[index];
+
+    return is_page_of(place, number) && place->order.rank != head->rank &&
+           place->order.size == head->ranks &&
+           atomic_load(&agent->board->pages[index].slot_bytes) ==
+               head->slot_bytes;
+}
+
+bool courier_may_write(const struct agent *agent, const struct copy_head *head)
+{
+    for (int i = 0; i < agent->count; i++) {
+        const uint64_t number = atomic_load(&agent->places[i].coming);
+
+        if (number != 0 && atomic_load(&agent->places[i].done) != number &&
+            !is_beside(agent, i, number, head))
+            return false;
+    }
+    return true;
+}
+
+void courier_used(struct agent *agent, double *used_s)
+{
+    const double now = clock_thread_s(); /* it has one thread */
+
+    atomic_fetch_add(&agent->board->courier_ns,
+                     (int64_t)(1e9 * (now - *used_s)));
+    *used_s = now;
 }
 
 static struct copy_memory memory_of(int file, const struct copy_head *head)
@@ -122,6 +169,7 @@ status courier_rows_receive(struct wire *wire, const struct copy_head *head,
     uint32_t crc;
 
     *whole = false;
+    TRY(fault_point("courier.keep"));
     TRY(wire_get_bulk(wire, rows, (size_t)head->rows));
     TRY(wire_get_bulk(wire, &end, sizeof end));
     crc = crc32c(0, rows, (size_t)head->rows);

@@ -26,6 +26,13 @@ struct copy_head {
 bool head_is_sound(const struct copy_head *head);
 /* Fills it with what the head of the slot says. */
 void head_from_slot(struct copy_head *head, const struct copy_slot *slot);
+/* Whether the place's page is that of the order: its rank has begun. */
+bool is_page_of(const struct place_memory *place, uint64_t number);
+/* Whether the slot is of no rank that is seated here, or comes to be
+ * (place_memory.coming), and lies across none of theirs. */
+bool courier_may_write(const struct agent *agent, const struct copy_head *head);
+/* Adds the processors' time that this process took since. */
+void courier_used(struct agent *agent, double *used_s);
 /* A slot of the node's file, mapped until this process ends, or until another
  * one takes its place here: by then its pages need not be found anew. NULL: the
  * file has none there. */

@@ -122,6 +122,7 @@ _Static_assert(sizeof(struct slot_report) ==
 /* The memory that an agent and one of its processes share. */
 struct place_memory {
     struct order order;
+    _Atomic uint64_t coming; /* as `ordered`, but before it */
     _Atomic uint64_t ordered, taken, done;
 };
 

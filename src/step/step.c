@@ -605,7 +605,7 @@ status train_step_swap(struct train_step *step)
     return OK;
 }
 
-static bool has_average(const struct train_step *step)
+bool train_step_averages(const struct train_step *step)
 {
     const struct stage_request *r = &step->pipeline->stages[0].request;
     const struct optimizer_kind *kind = r->training.choice.kind;
@@ -629,12 +629,14 @@ static status exchange_average(struct train_step *step,
 
 status train_step_average(struct train_step *step)
 {
-    return has_average(step) ? exchange_average(step, update_average) : OK;
+    return train_step_averages(step) ? exchange_average(step, update_average)
+                                     : OK;
 }
 
 status train_step_return(struct train_step *step)
 {
-    return has_average(step) ? exchange_average(step, update_return) : OK;
+    return train_step_averages(step) ? exchange_average(step, update_return)
+                                     : OK;
 }
 
 status train_step_refresh(struct train_step *step)

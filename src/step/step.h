@@ -133,6 +133,7 @@ status train_step_swap(struct train_step *step);
  * until train_step_return: for validation, and while a checkpoint is written or
  * read. Collective. */
 status train_step_average(struct train_step *step);
+bool train_step_averages(const struct train_step *step); /* it keeps one */
 status train_step_return(struct train_step *step);
 /* After weights were loaded or set: what kernels read follows, and, where the
  * own ones come from a slot, those that other ranks update. Collective. */

@@ -17,7 +17,6 @@
 #include "base/oom_kills.h"
 #include "base/text.h"
 #include "base/threads.h"
-#include "comm/flight.h"
 #include "control/board.h"
 #include "control/copy_slot.h"
 
@@ -94,6 +93,14 @@ static double cost(const struct memory_copy *copy)
     return copy->copy_s + copy->fence_s + copy->carry_s;
 }
 
+/* Of it, what steps without a copy do not pay: an update that writes a copy
+ * takes what one in place does. */
+static double saved(const struct memory_copy *copy)
+{
+    return copy->turns.step == NULL ? cost(copy)
+                                    : copy->fence_s + copy->carry_s;
+}
+
 static double cost_share(const struct memory_copy *copy)
 {
     return copy->step_s > 0 && copy->copy_s > 0
@@ -123,7 +130,7 @@ static status adapt(struct memory_copy *copy)
 
     weigh_carrying(copy);
     copy->looked = copy->made;
-    steps = copy->step_s > 0 ? cost(copy) / (share_most * copy->step_s) : 1;
+    steps = copy->step_s > 0 ? saved(copy) / (share_most * copy->step_s) : 1;
     if (copy->measures) {
         TRY(team_largest(copy->team, &steps, 1));
         copy->every = steps > 1 ? (int64_t)(steps + 1) : 1;
@@ -490,7 +497,6 @@ void memory_copy_ready(void *argument)
     struct memory_copy *copy = argument;
 
     if (copy->turns.step == NULL || !board_has_agent()) return;
-    flight_take_time(); /* of the instruction: this is no hang */
     await_carried(copy);
 }
 
@@ -574,11 +580,11 @@ status memory_copy_make(struct memory_copy *copy, int64_t step,
     return OK;
 }
 
-void memory_copy_lend(struct memory_copy *copy)
+void memory_copy_lend(struct memory_copy *copy, bool changes)
 {
     struct copy_slot *kept;
 
-    if (copy->turns.step == NULL) return;
+    if (copy->turns.step == NULL || !changes) return;
     kept = copy->slots[copy->turns.now];
     copy->lent = atomic_load(&kept->step);
     if (copy->lent >= 0) copy_slot_spoil(kept);
@@ -586,8 +592,12 @@ void memory_copy_lend(struct memory_copy *copy)
 
 void memory_copy_give_back(struct memory_copy *copy)
 {
+    struct copy_slot *kept;
+
     if (copy->turns.step == NULL || copy->lent < 0) return;
-    atomic_store(&copy->slots[copy->turns.now]->step, copy->lent);
+    kept = copy->slots[copy->turns.now];
+    if (kept->crc == two_slots_sum(&copy->turns, copy->turns.now))
+        atomic_store(&kept->step, copy->lent);
     copy->lent = -1;
 }
 

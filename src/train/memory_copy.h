@@ -90,9 +90,10 @@ status memory_copy_make(struct memory_copy *copy, int64_t step,
  * struct train_step.turn.ready of a struct memory_copy. */
 void memory_copy_fence(struct memory_copy *copy);
 void memory_copy_ready(void *argument);
-/* Weights become others for a while, as averages do for a validation; then they
- * are back, bit by bit. A copy that they are is not whole meanwhile. */
-void memory_copy_lend(struct memory_copy *copy);
+/* Weights become others for a while, if `changes`, as averages do for a
+ * validation; then they are back. A copy that they are is not whole meanwhile,
+ * nor if they come back other than they were. */
+void memory_copy_lend(struct memory_copy *copy, bool changes);
 void memory_copy_give_back(struct memory_copy *copy);
 /* History changes: what was copied is not to be gone back to. */
 void memory_copy_forget(struct memory_copy *copy);

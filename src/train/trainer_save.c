@@ -98,7 +98,7 @@ static status save_weights(struct trainer *t, bool copy)
     t->counters.data_crc = feed_crc(&t->feed, t->counters.samples);
     /* before its checkpoint */
     if (trainer_leads(t)) lines_sync(&t->files.consumed);
-    memory_copy_lend(&t->copy);
+    memory_copy_lend(&t->copy, train_step_averages(&t->step));
     TRY(train_step_average(&t->step));
     result = copy ? background_copy(&t->background, &t->counters)
                   : keeper_save(&t->keeper, &t->counters);

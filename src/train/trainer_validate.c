@@ -66,7 +66,7 @@ status trainer_validate(struct trainer *t)
 
     v->extra_count = 0;
     arena_reset(&v->names);
-    memory_copy_lend(&t->copy);
+    memory_copy_lend(&t->copy, averages(t) || train_step_averages(&t->step));
     if (averages(t)) TRY(train_step_swap(&t->step));
     TRY(train_step_average(&t->step));
     TRY(measure_all(t, &valid));

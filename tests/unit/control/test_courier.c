@@ -78,12 +78,13 @@ TEST(copies_are_held_once_every_rank_has_one_there)
 
 /* ---- a courier of a node of one rank, and its partner: this process ---- */
 
-enum { SLOT_BYTES = COPY_ROWS + COPY_PAGE, ROWS = 100 };
+enum { SLOT_BYTES = COPY_ROWS + COPY_PAGE, ROWS = 100, RANKS = 2 };
 
 struct stand {
     struct agent agent;
     struct place_memory *place;
     struct board_page *page;
+    struct worker worker;
     struct door door;      /* of the partner */
     struct wire wire;      /* what sends to it; descriptor -1: nothing does */
     struct copy_head copy; /* on the way, not answered */
@@ -92,14 +93,14 @@ struct stand {
 /* A whole copy of the rank. */
 static void make_copy(struct stand *s, int64_t step)
 {
-    const struct copy_memory memory = {s->agent.state_file, 1, SLOT_BYTES};
+    const struct copy_memory memory = {s->agent.state_file, RANKS, SLOT_BYTES};
     struct copy_slot *slot = copy_slot_map(&memory, 0, (int)(step % 2),
                                            SLOT_BYTES);
 
     CHECK(slot != NULL);
-    atomic_store(&slot->step, -1);
+    copy_slot_spoil(slot);
     slot->magic = copy_magic;
-    slot->ranks = 1;
+    slot->ranks = RANKS;
     slot->bytes = ROWS;
     memset((char *)slot + COPY_ROWS, (int)step, ROWS);
     slot->crc = crc32c(0, (char *)slot + COPY_ROWS, ROWS);
@@ -111,7 +112,8 @@ static void make_copy(struct stand *s, int64_t step)
 
 static void seat(struct stand *s, uint64_t number)
 {
-    s->place->order = (struct order){.number = number, .size = 1};
+    s->place->order = (struct order){.number = number, .size = RANKS};
+    atomic_store(&s->place->coming, number);
     atomic_store(&s->place->ordered, number);
     memset(s->page, 0, sizeof *s->page);
     atomic_store(&s->place->taken, number);
@@ -133,9 +135,10 @@ static void stand_open(struct stand *s)
     s->agent.token = token;
     IS_OK(door_open(&s->door, "127.0.0.1:0", &token, 0));
     IS_OK(door_open(&s->agent.door, "127.0.0.1:0", &token, 0));
+    s->agent.workers = &s->worker;
     IS_OK(board_make(&s->agent.board, 1, &s->agent.board_file));
     s->page = &s->agent.board->pages[0];
-    IS_OK(inherited_memory("lockstep-state", 2 * SLOT_BYTES,
+    IS_OK(inherited_memory("lockstep-state", 2 * RANKS * SLOT_BYTES,
                            &s->agent.state_file));
     IS_OK(courier_start(&s->agent, &child));
     if (child) _exit(0);
@@ -179,6 +182,7 @@ static void let_in(struct stand *s)
 static bool has_come(struct stand *s)
 {
     char bytes[ROWS];
+    uint32_t end[2];
     const struct wire_head *head;
     const void *got;
 
@@ -198,6 +202,7 @@ static bool has_come(struct stand *s)
     EQUAL_INT(head->kind, WIRE_COPY);
     IS_OK(wire_get_bulk(&s->wire, bytes, (size_t)s->copy.state_length));
     IS_OK(wire_get_bulk(&s->wire, bytes, (size_t)s->copy.rows));
+    IS_OK(wire_get_bulk(&s->wire, &end, sizeof end));
     return true;
 }
 
@@ -316,6 +321,7 @@ TEST(a_page_is_not_read_before_its_rank_has_begun)
     await_told(&s, 9);
     atomic_store(&s.place->done, 1);
     s.place->order.number = 2;
+    atomic_store(&s.place->coming, 2);
     atomic_store(&s.place->ordered, 2);
     for (int i = 0; i < 100; i++) CHECK(!has_come(&s));
     seat(&s, 2);
@@ -335,7 +341,7 @@ TEST(an_undone_step_is_not_told)
     seat(&s, 1);
     make_copy(&s, 9);
     await_copy(&s, 9);
-    of = (struct copy_memory){s.agent.state_file, 1, SLOT_BYTES};
+    of = (struct copy_memory){s.agent.state_file, RANKS, SLOT_BYTES};
     slot = copy_slot_map(&of, 0, 1, SLOT_BYTES);
     CHECK(slot != NULL);
     atomic_store(&slot->step, -1);
@@ -349,10 +355,173 @@ TEST(an_undone_step_is_not_told)
     stand_close(&s);
 }
 
+/* ---- what comes to a node where a rank is ---- */
+
+static struct copy_slot *slot_of(const struct stand *s, int rank, int index)
+{
+    const struct copy_memory memory = {s->agent.state_file, RANKS, SLOT_BYTES};
+    struct copy_slot *slot = copy_slot_map(&memory, (uint64_t)rank, index,
+                                           SLOT_BYTES);
+
+    CHECK(slot != NULL);
+    return slot;
+}
+
+/* To the node's receiver. */
+static void send_head(const struct stand *s, struct wire *wire,
+                      const struct copy_head *head)
+{
+    const struct visitor self = {.purpose = DOOR_AGENT};
+    int descriptor;
+
+    IS_OK(door_knock(&descriptor, s->agent.door.address, &self,
+                     &s->agent.token, 10000));
+    IS_OK(wire_open(wire, descriptor, &s->agent.token, false));
+    IS_OK(wire_put(wire, WIRE_COPY, head, sizeof *head));
+    IS_OK(wire_put_bulk(wire, "", 0)); /* the counters */
+}
+
+/* Rows of 77, and what follows them. */
+static status send_rows(struct wire *wire)
+{
+    static char rows[ROWS];
+    uint32_t end[2] = {0, 1};
+
+    memset(rows, 77, sizeof rows);
+    end[0] = crc32c(0, rows, sizeof rows);
+    TRY(wire_put_bulk(wire, rows, sizeof rows));
+    return wire_put_bulk(wire, end, sizeof end);
+}
+
+/* Whether the node took the copy; it says so, or ends the connection. */
+static bool is_taken(struct wire *wire)
+{
+    const int64_t end = clock_ns() + (int64_t)20 * 1000000000;
+    const struct wire_head *head = NULL;
+    const void *got;
+    status result = OK;
+
+    if (send_rows(wire) != OK) status_clear();
+    while (result == OK && head == NULL) {
+        struct pollfd one = {.fd = wire->descriptor, .events = POLLIN};
+
+        CHECK(clock_ns() < end);
+        poll(&one, 1, 100);
+        result = wire_get(wire, &head, &got);
+    }
+    status_clear();
+    return result == OK &&
+           ((const struct copy_head *)got)->whole == COPY_WHOLE;
+}
+
+/* Before a rank of the node has said how large its slots are, nobody knows
+ * where they lie. */
+TEST(copies_do_not_come_across_a_rank_that_is_here)
+{
+    const struct {
+        int rank, ranks;
+        uint64_t slot_bytes, own_bytes;
+        bool taken;
+    } cases[] = {{1, RANKS, SLOT_BYTES, SLOT_BYTES, true},
+                 {0, RANKS, SLOT_BYTES, SLOT_BYTES, false},
+                 {1, RANKS + 1, SLOT_BYTES, SLOT_BYTES, false},
+                 {1, RANKS, SLOT_BYTES - COPY_PAGE, SLOT_BYTES, false},
+                 {1, RANKS, SLOT_BYTES, SLOT_BYTES + COPY_PAGE, false},
+                 {1, RANKS, SLOT_BYTES, 0, false}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct copy_head head = {.rank = cases[i].rank,
+                                 .ranks = cases[i].ranks, .step = 3,
+                                 .slot_bytes = cases[i].slot_bytes,
+                                 .magic = copy_magic_state, .rows = ROWS};
+        struct wire wire = {.descriptor = -1};
+        struct stand s;
+
+        if (cases[i].slot_bytes < SLOT_BYTES) head.rows = 0;
+        stand_open(&s);
+        seat(&s, 1);
+        atomic_store(&s.page->slot_bytes, cases[i].own_bytes);
+        send_head(&s, &wire, &head);
+        EQUAL_INT(is_taken(&wire), cases[i].taken);
+        wire_close(&wire);
+        stand_close(&s);
+    }
+}
+
+/* Its rows come when the rank is there. */
+TEST(a_copy_that_is_coming_ends_before_its_rank_is_seated)
+{
+    const struct copy_head head = {.rank = 0, .ranks = RANKS, .step = 3,
+                                   .slot_bytes = SLOT_BYTES, .rows = ROWS,
+                                   .magic = copy_magic_state};
+    static const struct order order = {.number = 1, .size = RANKS};
+    struct wire wire = {.descriptor = -1};
+    const int64_t end = clock_ns() + (int64_t)20 * 1000000000;
+    struct copy_slot *slot;
+    struct stand s;
+
+    stand_open(&s);
+    slot = slot_of(&s, 0, 0);
+    atomic_store(&slot->step, 2);
+    send_head(&s, &wire, &head);
+    while (atomic_load(&slot->step) != -1) { /* it has begun */
+        CHECK(clock_ns() < end);
+        poll(NULL, 0, 1);
+    }
+    workers_order(&s.agent, &order);
+    EQUAL_INT(atomic_load(&s.place->ordered), 1);
+    memset((char *)slot + COPY_ROWS, 5, ROWS);
+    CHECK(!is_taken(&wire));
+    for (int i = 0; i < ROWS; i++)
+        EQUAL_INT(((const char *)slot)[COPY_ROWS + i], 5);
+    wire_close(&wire);
+    munmap(slot, SLOT_BYTES);
+    stand_close(&s);
+}
+
+/* Rows that a copy shares are filled in where it leaves, but not into the state
+ * of the rank itself. */
+TEST(a_copy_is_not_filled_in_where_its_rank_is)
+{
+    for (int here = 0; here < 2; here++) {
+        const int64_t end = clock_ns() + (int64_t)20 * 1000000000;
+        struct node_move move = {.rank = 0};
+        struct copy_slot *own, *twin;
+        struct stand s;
+
+        stand_open(&s);
+        atomic_store(&s.agent.courier->slot_bytes, SLOT_BYTES);
+        atomic_store(&s.agent.courier->ranks, RANKS);
+        make_copy(&s, 2);
+        own = slot_of(&s, 0, 0);
+        twin = slot_of(&s, 1, 0);
+        memcpy(twin, own, SLOT_BYTES);
+        own->twin = 1 + 1;
+        memset((char *)own + COPY_ROWS, 5, ROWS);
+        if (here) seat(&s, 1);
+        atomic_store(&s.page->copies, 0);
+        atomic_store(&s.page->slot_bytes, SLOT_BYTES);
+        snprintf(move.address, sizeof move.address, "%s", s.door.address);
+        courier_move(&s.agent, &move);
+        while (!courier_moved(&s.agent, &move)) {
+            CHECK(clock_ns() < end);
+            if (has_come(&s)) answer(&s, COPY_WHOLE);
+        }
+        EQUAL_INT(move.whole, !here);
+        EQUAL_INT(((const char *)own)[COPY_ROWS], here ? 5 : 2);
+        munmap(own, SLOT_BYTES);
+        munmap(twin, SLOT_BYTES);
+        stand_close(&s);
+    }
+}
+
 TEST_MAIN(beats_of_one_partner_change_nothing,
           copies_are_held_once_every_rank_has_one_there,
           ranks_do_not_wait_for_a_partner_that_refuses,
           a_torn_copy_is_refused,
           a_new_rank_is_not_told_of_the_last_ones_copies,
           a_page_is_not_read_before_its_rank_has_begun,
-          an_undone_step_is_not_told)
+          an_undone_step_is_not_told,
+          copies_do_not_come_across_a_rank_that_is_here,
+          a_copy_that_is_coming_ends_before_its_rank_is_seated,
+          a_copy_is_not_filled_in_where_its_rank_is)
