@@ -3,7 +3,7 @@
 # agents_lost.sh - all ranks are lost at once with their agent: the local one of
 # --spares, and one of two right after a rewind; the supervisor of --spares is
 # killed, and another takes its ranks over; one of three nodes is lost whose newest
-# copies were kept from leaving.
+# copies were kept from leaving; a copy is still arriving where its rank comes to be.
 #
 #     BUILD=build tests/drills/agents_lost.sh
 . "${0%/*}/common.sh"
@@ -135,4 +135,43 @@ lockstep incidents kept >said
 if grep -q '(peer memory), [01] redone' said; then ok "no copy was given up"
 else bad "no copy was given up" "not from a peer's memory" said; fi
 ends "a node is lost with copies under way" kept "$child" 0 stays
+
+# --- the node of rank 0 is lost while its copy arrives at the other one, which has
+# a place: it is seated there, and nothing of that copy may come into its state ---
+port=$(free_port)
+# shellcheck disable=SC2086
+"$program" supervise config.yaml --run arrives --ranks 2 --set mesh.data=2 \
+    --set zero=zero1 --set train.threads=1 --set comm.limit=60 $steps --copies 1 \
+    --token token --listen 127.0.0.1:$port >log 2>&1 &
+child=$!
+children="$children $child"
+await log 'listens'
+for name in a b; do
+    LOCKSTEP_FAULT=$([ $name = a ] || echo courier.keep:60:stop) "$program" \
+        agent --join 127.0.0.1:$port --token token \
+        --slots $([ $name = a ] && echo 1 || echo 2) --name $name >log.$name 2>&1 &
+    [ $name != a ] || lost=$!
+    agent=$!
+    children="$children $!"
+    await log "node *$name joined"
+done
+keeper() { # the process of agent b that receives, if it is stopped
+    cat /proc/[0-9]*/stat 2>/dev/null |
+        sed -n "s/^\([0-9]*\) (lockstep:keeps) T $agent .*/\1/p"
+}
+for ((tries = 0; tries < 3000; tries++)); do
+    [ -z "$(keeper)" ] || break
+    sleep 0.02
+done
+stopped=$(keeper)
+[ -n "$stopped" ] || bad "a receiver that is stopped" "none is" log.b
+kill -9 "$lost"
+wait "$lost" 2>/dev/null
+await arrives/control/journal.jsonl '"event": "recovered"'
+if [ -z "$(keeper)" ]; then ok "a receiver ends before a rank is seated"
+else
+    bad "a receiver ends before a rank is seated" "it is there" log.b
+    kill -CONT "$stopped"
+fi
+ends "a rank is seated where its copy arrives" arrives "$child" 0 stays
 report
