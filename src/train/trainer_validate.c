@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "train/trainer_state.h"
 
 static status measure_valid(struct trainer *t, struct measure *out)
@@ -69,6 +70,7 @@ status trainer_validate(struct trainer *t)
     memory_copy_lend(&t->copy, averages(t) || train_step_averages(&t->step));
     if (averages(t)) TRY(train_step_swap(&t->step));
     TRY(train_step_average(&t->step));
+    TRY(fault_point("validate.measure"));
     TRY(measure_all(t, &valid));
     TRY(train_step_return(&t->step));
     if (averages(t)) TRY(train_step_swap(&t->step));

@@ -35,6 +35,10 @@ code=$?
 says "the local agent is killed: another one" log 'of this machine is gone'
 if [ $code -eq 0 ] && same_run short killed; then ok "the local agent is killed"
 else bad "the local agent is killed" "exit $code, $why" log; fi
+# A copy that an update writes saves nothing when it is made more rarely.
+if grep -q 'copy in memory after [0-9]* steps' log; then
+    bad "copies of --spares stay with each step" "they do not" log
+else ok "copies of --spares stay with each step"; fi
 
 # --- the supervisor of --spares is killed: the next one listens where the agent
 # of its ranks knocks, and replaces ranks again ---

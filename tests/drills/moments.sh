@@ -49,6 +49,20 @@ done
 for at in turn settle; do
     moment "killed where slots $at" "slots.$at@2:9:kill" 'signal 9'
 done
+# Averages take the place of weights while a validation measures them.
+plain=$four
+words="--set validate.every=4"
+for like in valid averages; do
+    # shellcheck disable=SC2086
+    must train config.yaml --run $like $words
+    four="$plain $words"
+    for at in 2 3; do
+        moment "killed within a validation, $at, $like" \
+            "validate.measure@1:$at:kill" 'signal 9'
+    done
+    words="$words --set optimizer.ema=0.9 --set validate.weights=ema"
+done
+like=whole four=$plain
 # Pages that the system does not move are mapped anew.
 moment "killed where slots turn, pages do not move" \
     "slots.move@1:3,slots.move@2:5,slots.move@2:6,slots.turn@2:9:kill" 'signal 9'
