@@ -93,8 +93,8 @@ static double cost(const struct memory_copy *copy)
     return copy->copy_s + copy->fence_s + copy->carry_s;
 }
 
-/* Of it, what steps without a copy do not pay: an update that writes a copy
- * takes what one in place does. */
+/* Rarer copies save it: an update that writes one takes as long as one in
+ * place. */
 static double saved(const struct memory_copy *copy)
 {
     return copy->turns.step == NULL ? cost(copy)
