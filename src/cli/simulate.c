@@ -8,6 +8,8 @@
 #include "cli/table.h"
 #include "planner/perturb.h"
 
+static const double ETTR_LEAST = 1e-6; /* less is no progress */
+
 struct played {
     struct forecast forecast;
     struct perturb perturb;
@@ -21,7 +23,7 @@ struct played {
 
 static double ettr(const struct played *p)
 {
-    return p->fails ? p->reliability.ettr : 1;
+    return p->fails ? p->reliability.exact_ettr : 1;
 }
 
 /* Tokens of so many days. */
@@ -49,7 +51,7 @@ static void write_reliability(const struct played *p, struct json_writer *w)
     json_write_key_real(w, "failures_per_day", r->failures_a_day);
     json_write_key_real(w, "checkpoint_interval_s", r->interval_s);
     json_write_key_real(w, "best_interval_s", r->best_interval_s);
-    json_write_key_real(w, "ettr", r->ettr);
+    json_write_key_real(w, "ettr", r->exact_ettr);
     json_write_key_real(w, "ettr_best_interval", r->best_ettr);
     json_write_key_real(w, "ettr_monte_carlo", r->simulated_ettr);
     json_write_object_end(w);
@@ -112,7 +114,7 @@ static status print_text(const struct played *p)
         row(&t, "time between failures", r->mtbf_s / 3600, "h");
         row(&t, "checkpoint interval", r->interval_s, "s");
         row(&t, "best interval", r->best_interval_s, "s");
-        row(&t, "ETTR", 100 * r->ettr, "%, closed form");
+        row(&t, "ETTR", 100 * r->exact_ettr, "%, closed form");
         row(&t, "ETTR, played", 100 * r->simulated_ettr,
             "%, with random failures");
         row(&t, "ETTR, best interval", 100 * r->best_ettr, "%");
@@ -209,7 +211,7 @@ static status play(struct played *p, struct arguments *arguments)
     p->fails = p->perturb.failures.per_node_day > 0;
     if (p->fails)
         reliability_of(&p->reliability, &p->perturb.failures, p->nodes);
-    if (p->fails && p->reliability.ettr <= 0)
+    if (p->fails && p->reliability.exact_ettr < ETTR_LEAST)
         FAIL(ERR_CONFIG, "%s: failures come every %.4g s, faster than the run "
                          "restarts and redoes its work: it makes no progress",
              path, p->reliability.mtbf_s);

@@ -44,14 +44,18 @@ status perturb_step(struct perturbed *out, const struct perturb *perturb,
 struct reliability {
     double mtbf_s;         /* of the whole machine */
     double interval_s, best_interval_s;
-    double ettr, best_ettr, simulated_ettr; /* closed form; Monte Carlo */
+    double ettr;           /* closed form of first order */
     double exact_ettr;     /* failures during restarts counted, too */
+    double best_ettr;      /* exact, of the best interval */
+    double simulated_ettr; /* Monte Carlo */
     double failures_a_day;
 };
 /* Kokolis et al. 2024, arXiv:2410.21680: E[ETTR] = (1 - n r (u + i / 2)) /
- * (1 + w / i); the best interval is sqrt(2 w / (n r)). Exact for failures that
- * come at any time, during a restart, too: Daly 2006, "A higher order estimate
- * of the optimum checkpoint interval for restart dumps", eq. 13. */
+ * (1 + w / i), first order: too low where failures are not rare. Exact for
+ * failures that come at any time, during a restart, too: Daly 2006, "A higher
+ * order estimate of the optimum checkpoint interval for restart dumps", eq. 13;
+ * the best interval is where that is largest (about sqrt(2 w / (n r)) where
+ * failures are rare). */
 void reliability_of(struct reliability *out, const struct failures *failures,
                     int nodes);
 

@@ -6,7 +6,7 @@
 #include "kernels/math.h"
 #include "planner/perturb.h"
 
-enum { RUNS = 64, FAILURES_EACH = 400 };
+enum { RUNS = 64, FAILURES_EACH = 400, HALVINGS = 100 };
 static const double day_s = 86400;
 
 static double closed(const struct failures *f, double rate, double interval)
@@ -23,6 +23,22 @@ static double exact(const struct failures *f, double rate, double interval)
     const double attempt = x < 1e-5 ? x * (1 + x / 2) : math_exp(x) - 1;
 
     return math_exp(-rate * f->restart_s) * rate * interval / attempt;
+}
+
+/* Where exact() has its maximum: rate i = 1 - exp(-rate (i + w)). The left side
+ * grows faster; it is 1 at i = 1 / rate. */
+static double best_interval(double stall, double rate)
+{
+    double low = 0, high = 1 / rate;
+
+    for (int i = 0; i < HALVINGS; i++) {
+        const double middle = (low + high) / 2;
+
+        if (rate * middle < 1 - math_exp(-rate * (middle + stall)))
+            low = middle;
+        else high = middle;
+    }
+    return high;
 }
 
 static double uniform(uint64_t *state)
@@ -59,11 +75,11 @@ void reliability_of(struct reliability *out, const struct failures *f,
 
     *out = (struct reliability){.failures_a_day = rate * day_s};
     out->mtbf_s = 1 / rate;
-    out->best_interval_s = sqrt(2 * stall / rate);
+    out->best_interval_s = best_interval(stall, rate);
     out->interval_s = f->interval_s > 0 ? f->interval_s
                                         : out->best_interval_s;
     out->ettr = closed(f, rate, out->interval_s);
-    out->best_ettr = closed(f, rate, out->best_interval_s);
+    out->best_ettr = exact(f, rate, out->best_interval_s);
     out->exact_ettr = exact(f, rate, out->interval_s);
     out->simulated_ettr = play(f, rate, out->interval_s);
 }

@@ -19,6 +19,16 @@ PUBLISHED = [(100000, BASE, 600, 1, 0), (100000, BASE, 180, 1, 0),
              (9600, LLAMA_3, 600, 10, 0.05), (16384, LLAMA_3, 600, 0, 5)]
 
 
+def best(rate, stall):
+    """The interval for which `exact` is largest: there, with y = rate interval,
+    -log(1 - y) = y + rate stall."""
+    low, high = 0.0, 1.0
+    for _ in range(200):
+        y = (low + high) / 2
+        low, high = (y, high) if -math.log1p(-y) < y + rate * stall else (low, y)
+    return high / rate
+
+
 def played(rate, restart, interval, stall, failures=100000):
     draw = random.Random(7)
     useful = wall = 0.0
@@ -33,7 +43,7 @@ print("ranks,per_node_day,restart_s,interval_s,stall_s,closed,exact,played")
 for ranks, day, restart, asked, stall in PUBLISHED + [
         (n, *way) for way in WAYS for n in SIZES]:
     rate = day * ((ranks + 7) // 8) / 86400
-    interval = asked or math.sqrt(2 * stall / rate)
+    interval = asked or best(rate, stall)
     closed = (1 - rate * (restart + interval / 2)) / (1 + stall / interval)
     exact = (math.exp(-rate * restart) * rate * interval /
              math.expm1(rate * (interval + stall)))

@@ -32,6 +32,29 @@ TEST(played_failures_agree_with_the_closed_form)
     CHECK(r.best_ettr >= r.ettr);
 }
 
+/* The form of first order says 2%, 32%, 0 where a run trains for 32%, 47%, 35%
+ * of the time; no interval is better than the best. */
+TEST(frequent_failures_are_counted_exactly)
+{
+    const double day = 86400. / 527;
+    const struct failures rows[] = {
+        {day, 500, 30, 5}, {day, 60, 600, 1}, {day, 520, 30, 5},
+        {day, 20, 600, 300}, {day, 3, 1, 1e-3}};
+    struct reliability r, other;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct failures f = rows[i];
+
+        reliability_of(&r, &f, 1);
+        CHECK(fabs(r.exact_ettr - r.simulated_ettr) < 0.005);
+        for (double share = 0.5; share < 2; share += 0.1) {
+            f.interval_s = share * r.best_interval_s;
+            reliability_of(&other, &f, 1);
+            CHECK(r.best_ettr >= other.exact_ettr - 1e-9);
+        }
+    }
+}
+
 TEST(a_later_version_is_refused)
 {
     static const char text[] =
@@ -48,4 +71,5 @@ TEST(a_later_version_is_refused)
 }
 
 TEST_MAIN(published_times_between_failures, a_later_version_is_refused,
-          played_failures_agree_with_the_closed_form)
+          played_failures_agree_with_the_closed_form,
+          frequent_failures_are_counted_exactly)
