@@ -7,6 +7,7 @@
 #include "base/clock.h"
 
 static struct flight *_Atomic record;
+static atomic_bool taken; /* time, in this instruction */
 
 void flight_attach(struct flight *flight)
 {
@@ -31,6 +32,7 @@ void flight_do(int number, const char *name, int64_t usual_ns)
                                  .reads = atomic_load(&flight->reads)};
 
     snprintf(doing.name, sizeof doing.name, "%s", name);
+    atomic_store(&taken, false);
     flight_mirror(flight, &doing);
     atomic_fetch_add(&flight->beats, 1);
 }
@@ -39,7 +41,14 @@ void flight_take_time(void)
 {
     struct flight *flight = atomic_load(&record);
 
-    if (flight != NULL) atomic_store(&flight->usual_ns, 0);
+    if (flight == NULL) return;
+    atomic_store(&flight->usual_ns, 0);
+    atomic_store(&taken, true);
+}
+
+bool flight_has_taken_time(void)
+{
+    return atomic_load(&taken);
 }
 
 void flight_wait(int change)

@@ -58,6 +58,8 @@ void flight_beat(void);
 void flight_do(int number, const char *name, int64_t usual_ns);
 /* The rest of it may take any time. */
 void flight_take_time(void);
+/* Whether the instruction did: how long it took says nothing of the next. */
+bool flight_has_taken_time(void);
 /* The rank begins (1) or ends (-1) to wait for a call in the background. */
 void flight_wait(int change);
 /* The same, for sequences of the data. */

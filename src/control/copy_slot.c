@@ -70,6 +70,7 @@ static bool fill_from(const struct copy_memory *memory, struct copy_slot *slot,
     if (same)
         memcpy((char *)slot + COPY_ROWS, (char *)twin + COPY_ROWS,
                (size_t)slot->bytes);
+    atomic_thread_fence(memory_order_acquire); /* rows were read before */
     same = same && copy_slot_has(twin, &rows) &&
            atomic_load(&twin->spoilt) == spoilt;
     munmap(twin, bytes);

@@ -121,7 +121,9 @@ static status send_rank(struct sender *s, struct wire *wire,
                                               false);
         bool whole = false;
 
-        if (slot == NULL || !fill(s->agent, &head, &memory, slot)) continue;
+        if (slot == NULL || (slot->twin != 0 &&
+                             !fill(s->agent, &head, &memory, slot)))
+            continue;
         head_from_slot(&head, slot);
         if (head_is_sound(&head))
             TRY(send_slot(wire, slot, &head, &whole));
@@ -195,6 +197,8 @@ static status carry_newest(struct sender *s, int index, struct offer is,
                            struct copy_head *head,
                            const struct copy_slot **kept)
 {
+    const int64_t copied =
+        atomic_load(&s->agent->board->pages[index].copied);
     struct copy_slot *slots[COPY_SLOTS];
     bool later = false, whole = false;
 
@@ -205,7 +209,8 @@ static status carry_newest(struct sender *s, int index, struct offer is,
     }
     head->index = newest(slots);
     head_from_slot(head, slots[head->index]);
-    if (!head_is_sound(head)) return OK;
+    if (!head_is_sound(head) || head->step < copied)
+        return OK; /* averages are in the newest one for a while */
     TRY(offer(s, &s->offers[index], head, is, &later));
     if (later) return OK;
     TRY(fault_point("courier.carry"));
@@ -217,15 +222,18 @@ static status carry_newest(struct sender *s, int index, struct offer is,
 /* Tells the rank, unless the page is another one's meanwhile, or a rewind has
  * undone the step: it would be told after this, or is seen here. */
 static bool tell_carried(const struct sender *s, int index, uint64_t number,
-                         int64_t step, const struct copy_slot *kept)
+                         const struct copy_head *head,
+                         const struct copy_slot *kept)
 {
     const struct place_memory *place = &s->agent->places[index];
     _Atomic int64_t *carried =
         &s->agent->board->pages[index].carried[s->number];
 
     if (!is_page_of(place, number)) return false;
-    atomic_store(carried, step);
-    if (is_page_of(place, number) && atomic_load(&kept->step) == step)
+    atomic_store(carried, head->step);
+    if (is_page_of(place, number) &&
+        atomic_load(&kept->step) == head->step &&
+        atomic_load(&kept->spoilt) == head->spoilt)
         return true;
     atomic_store(carried, -1);
     return false;
@@ -245,7 +253,8 @@ static status carry(struct sender *s, int index)
     struct copy_head head = {.rank = order->rank, .ranks = order->size,
                              .slot_bytes = atomic_load(&page->slot_bytes)};
 
-    if (!seated || head.slot_bytes == 0 || copies == 0 ||
+    if (!seated || !is_page_of(place, number) || head.slot_bytes == 0 ||
+        copies == 0 ||
         (s->sent[index] == copies && s->order[index] == number))
         return OK;
     atomic_store(&a->courier->slot_bytes, head.slot_bytes);
@@ -256,7 +265,7 @@ static status carry(struct sender *s, int index)
     s->lost_ns = s->refusals = 0;
     courier_used(a, &s->used_s);
     s->carried_ns = clock_ns();
-    if (!tell_carried(s, index, number, head.step, kept)) return OK;
+    if (!tell_carried(s, index, number, &head, kept)) return OK;
     s->sent[index] = copies;
     s->order[index] = number;
     return OK;

@@ -598,6 +598,7 @@ void memory_copy_give_back(struct memory_copy *copy)
     kept = copy->slots[copy->turns.now];
     if (kept->crc == two_slots_sum(&copy->turns, copy->turns.now))
         atomic_store(&kept->step, copy->lent);
+    else copy->newest = -1; /* nobody waits until it has travelled */
     copy->lent = -1;
 }
 
