@@ -114,7 +114,7 @@ static status print_text(const struct played *p)
         row(&t, "time between failures", r->mtbf_s / 3600, "h");
         row(&t, "checkpoint interval", r->interval_s, "s");
         row(&t, "best interval", r->best_interval_s, "s");
-        row(&t, "ETTR", 100 * r->exact_ettr, "%, closed form");
+        row(&t, "ETTR", 100 * r->exact_ettr, "%, exact");
         row(&t, "ETTR, played", 100 * r->simulated_ettr,
             "%, with random failures");
         row(&t, "ETTR, best interval", 100 * r->best_ettr, "%");

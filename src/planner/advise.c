@@ -32,7 +32,7 @@ static bool nothing_kept(struct layout *l, const struct shape *shape)
 
 static bool zero_up(struct layout *l, int zero)
 {
-    if (l->zero >= zero || layout_sharing(l) < 2) return false;
+    if (l->zero >= zero || layout_sharers(l) < 2) return false;
     l->zero = zero;
     l->whole_gradients = zero < 2; /* sets of the configuration are gone */
     l->whole_shards = l->parts[1] = l->parts[2] = false;

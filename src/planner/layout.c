@@ -101,7 +101,7 @@ int layout_division(const struct layout *l, int zero)
     const bool shards = l->whole_shards && !(zero < 3 && l->parts[zero]);
 
     if (shards) return l->shard * l->expert;
-    return layout_sharing(l) * (l->as == AS_LOCKSTEP ? 1 : l->context);
+    return layout_sharers(l);
 }
 
 status layout_mesh(const struct layout *l, struct mesh *mesh)

@@ -105,6 +105,12 @@ static inline int layout_sharing(const struct layout *layout)
 {
     return layout->data * layout->shard * layout->expert;
 }
+/* Ranks that ZeRO divides over: other programs take context ranks, too. */
+static inline int layout_sharers(const struct layout *layout)
+{
+    return layout_sharing(layout) *
+           (layout->as == AS_LOCKSTEP ? 1 : layout->context);
+}
 /* Its axes, and which of them divide the experts. ERR_CONFIG: mesh_fold. */
 status layout_mesh(const struct layout *layout, struct mesh *mesh);
 /* The numerics grid that Lockstep takes for it and a batch: its own, or one

@@ -126,7 +126,6 @@ static void fill_shares(struct prediction *out, const struct steps *steps,
 static double again(const struct cost *cost)
 {
     const struct shape *s = cost->shape;
-    const double head = 2 * (double)s->width * (double)s->vocab;
     const double scores = 4.0 * s->layers * s->heads * s->head_width *
                           (double)s->sequence;
 
@@ -134,7 +133,7 @@ static double again(const struct cost *cost)
     if (cost->layout->recompute == RECOMPUTE_SELECTIVE)
         return cost->layout->as == AS_LOCKSTEP || cost->layout->again_moved
                    ? 0 : scores;
-    return shape_flops_full(s) / 3 - head;
+    return shape_flops_again(s);
 }
 
 static void fill_rates(struct prediction *out, const struct cost *cost)

@@ -25,6 +25,12 @@ static double exact(const struct failures *f, double rate, double interval)
     return math_exp(-rate * f->restart_s) * rate * interval / attempt;
 }
 
+/* 1 - exp(-x), also where that cancels. */
+static double share_failing(double x)
+{
+    return x < 1e-4 ? x * (1 - x / 2 * (1 - x / 3)) : 1 - math_exp(-x);
+}
+
 /* Where exact() has its maximum: rate i = 1 - exp(-rate (i + w)). The left side
  * grows faster; it is 1 at i = 1 / rate. */
 static double best_interval(double stall, double rate)
@@ -34,7 +40,7 @@ static double best_interval(double stall, double rate)
     for (int i = 0; i < HALVINGS; i++) {
         const double middle = (low + high) / 2;
 
-        if (rate * middle < 1 - math_exp(-rate * (middle + stall)))
+        if (rate * middle < share_failing(rate * (middle + stall)))
             low = middle;
         else high = middle;
     }

@@ -311,7 +311,7 @@ static status each_set(struct hunt *h)
 
 static status each_zero(struct hunt *h)
 {
-    const int most = layout_sharing(&h->l) > 1 ? PRESETS_LAST : 0;
+    const int most = layout_sharers(&h->l) > 1 ? PRESETS_LAST : 0;
 
     for (h->l.zero = 0; h->l.zero <= most; h->l.zero++) TRY(judge(h));
     return node_shards(h) > 1 ? each_set(h) : OK;

@@ -333,11 +333,16 @@ done:
     return result;
 }
 
+int shape_head_passes(const struct shape *shape)
+{
+    return shape->lora.all > 0 ? 2 : 3;
+}
+
 static double flops(const struct shape *shape, double keys)
 {
     const double blocks = shape->layers + shape->mtp.blocks;
     const double head = (double)shape->width * (double)shape->vocab *
-                        (shape->lora.all > 0 ? 2 : 3);
+                        shape_head_passes(shape);
 
     return 2 * (head * (1 + shape->mtp.depth) +
                 blocks * block_work(shape, 3)) +
@@ -353,6 +358,16 @@ double shape_flops_causal(const struct shape *shape)
 double shape_flops_full(const struct shape *shape)
 {
     return flops(shape, (double)shape->sequence);
+}
+
+double shape_flops_again(const struct shape *shape)
+{
+    const double blocks = shape->layers + shape->mtp.blocks;
+
+    return 2 * blocks * block_work(shape, 1) +
+           2 * blocks * shape->heads *
+               (shape->head_width + shape->value_width) *
+               (double)shape->sequence;
 }
 
 bool shape_has_codes(const struct shape *s)

@@ -96,10 +96,15 @@ status shape_of(struct shape *shape, const struct model *model,
 /* Whether a layout may keep or gather weights as codes of the recipe. */
 bool shape_has_codes(const struct shape *shape);
 
+/* Products of the head for one token: forward, of the input's gradient, and of
+ * the weight's, which adapters have not. */
+int shape_head_passes(const struct shape *shape);
 /* FLOPs of the model for one token, forward and backward. Products only: 6
- * for each weight of a matrix but the embedding; attention by the keys that a
- * causal query sees, or by all of them. */
+ * for each weight of a matrix but the embedding, 4 where it is frozen;
+ * attention by the keys that a causal query sees, or by all of them. */
 double shape_flops_causal(const struct shape *shape);
 double shape_flops_full(const struct shape *shape);
+/* FLOPs of all blocks for one token, forward, with all keys. */
+double shape_flops_again(const struct shape *shape);
 
 #endif

@@ -6,15 +6,17 @@
 enum { HEAD_BLOCKS_MOST = 8 };
 
 /* Work of the last stage beside its blocks: heads, modules for later tokens.
- * A head is not made again in a backward pass, blocks may be: 4 passes of
- * products for 3. */
+ * A head is not made again in a backward pass, blocks may be: one pass of
+ * products more. */
 static double end_work(const struct layout *l, const struct shape *s)
 {
     const double heads = (double)s->width * (double)s->vocab *
                          (1 + s->mtp.depth);
-    const double rest = shape_flops_causal(s) / 6 - heads;
+    const double passes = shape_head_passes(s);
+    const double rest = shape_flops_causal(s) / (2 * passes) - heads;
     const double block = rest / (s->layers + s->mtp.blocks);
-    const double again = l->recompute == RECOMPUTE_BLOCK ? 4.0 / 3 : 1;
+    const double again =
+        l->recompute == RECOMPUTE_BLOCK ? (passes + 1) / passes : 1;
 
     return s->mtp.blocks + heads / (block * again);
 }

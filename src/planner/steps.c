@@ -77,7 +77,7 @@ static bool moves_in(const struct maker *m, struct action a)
 /* Some reduce after the last micro-batch; the others beside it. */
 static bool reduces_beside(const struct layout *l)
 {
-    return layout_sharing(l) > 1 && habits_of[l->as].beside;
+    return layout_sharers(l) > 1 && habits_of[l->as].beside;
 }
 
 static bool is_coarse(const struct layout *l)

@@ -688,13 +688,4 @@ expect "a profile of another machine" 78 "Abacus" plan small.yaml --time \
     --machine foreign.json
 expect "the same with --foreign" 0 "step" plan small.yaml --time \
     --machine foreign.json --foreign
-# --- effective training time ---
-expect "ettr of a way as given" 0 "131,072" ettr --restart 60 --interval 600
-expect "ettr: how long a restart takes" 2 "--restart S is missing" ettr --stall 1
-expect "ettr: a number" 2 "is not a number" ettr --restart soon
-if lockstep ettr --json --draw ettr.svg >ettr.json &&
-    [ "$(grep -c '"points_off": -\?[01]\.' ettr.json)" -ge 3 ] &&
-    grep -q 'FT-HSDP on 100K GPUs' ettr.svg
-then ok "ettr: within two points of what is published, and drawn"
-else bad "ettr" "not within two points" ettr.json; fi
 report

@@ -39,7 +39,7 @@ TEST(frequent_failures_are_counted_exactly)
     const double day = 86400. / 527;
     const struct failures rows[] = {
         {day, 500, 30, 5}, {day, 60, 600, 1}, {day, 520, 30, 5},
-        {day, 20, 600, 300}, {day, 3, 1, 1e-3}};
+        {day, 20, 600, 300}, {day, 3, 1, 1e-3}, {1e-8, 3, 0, 1e-3}};
     struct reliability r, other;
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -61,6 +61,9 @@ TEST(adapters_alone_learn)
     CHECK(fabs(less / (2 * (4 * block + 64 * 1000) -
                        6 * 4 * 8 * (64 + 160)) - 1) < 1e-9);
     CHECK(low > 0.9 * both && low < 2 * both);
+    CHECK(shape_flops_again(&few) > shape_flops_again(&plain));
+    CHECK(fabs(shape_flops_again(&plain) /
+               (shape_flops_full(&plain) / 3 - 2 * 64 * 1000) - 1) < 1e-9);
     CHECK(few.moved.whole + few.moved.split <
           3 * (plain.moved.whole + plain.moved.split));
     CHECK(layout_block_learns(&l, &few).dense == low);

@@ -41,6 +41,24 @@ TEST(llama_405b_has_its_published_stages)
     CHECK(stage_balance(&l, &shape) < 0);
 }
 
+/* A head of frozen weights costs what a frozen block of as many costs. */
+TEST(adapters_change_no_division)
+{
+#define WIDE "model: {family: llama, vocab: 128256, layers: 32, width: 4096, " \
+             "heads: 32, kv_heads: 8, feed_forward: 14336, tied: false}\n"
+    struct shape whole, few;
+
+    shape_of_text(&whole, WIDE, 4096);
+    shape_of_text(&few, WIDE "lora: {rank: 1, targets: all}\n", 4096);
+    for (int pipe = 2; pipe <= 8; pipe *= 2)
+        for (int again = 0; again < 2; again++) {
+            struct layout l = layout_with(pipe, 1, "1f1b");
+
+            if (again) l.recompute = RECOMPUTE_BLOCK;
+            EQUAL_INT(stage_balance(&l, &few), stage_balance(&l, &whole));
+        }
+}
+
 static double busiest(const struct layout *l, const struct shape *s,
                       double head)
 {
@@ -107,5 +125,5 @@ TEST(divisions_are_legal_and_no_worse)
     CHECK(better > 100);
 }
 
-TEST_MAIN(llama_405b_has_its_published_stages,
+TEST_MAIN(llama_405b_has_its_published_stages, adapters_change_no_division,
           divisions_are_legal_and_no_worse)
