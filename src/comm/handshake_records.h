@@ -9,7 +9,8 @@
 /* Raised when a message of any kind changes its form: beats carry the time of
  * the newest report since 2, reports say which rank is wrong since 3 and what
  * instruction a rank performs since 4, beats how long a lease is since 6,
- * copies end with the checksum of their rows as they left since 7. */
+ * copies end with the checksum of their rows as they left, and reports say how
+ * long a rank was kept, since 7. */
 enum { DOOR_VERSION = 7 };
 
 struct hello {

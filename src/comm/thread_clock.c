@@ -12,7 +12,7 @@
 #include "base/threads.h"
 #include "comm/crew.h"
 
-enum { AGAIN_MS = 250, LOST_MS = 2500, FAULT_MS = 20 };
+enum { AGAIN_MS = 250, LOST_MS = 5000, FAULT_MS = 20 };
 
 const char *stat_field(const char *text, int field)
 {

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { THREADS_SEEN = 64 /* of a process, the first ones */ };
+enum { THREADS_SEEN = 256 /* of a process, the first ones */ };
 
 /* The system's view of a thread, so far. */
 struct thread_times {

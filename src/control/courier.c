@@ -31,7 +31,7 @@ struct sender {
     int number;            /* of the link */
     struct wire wire;      /* to the partner */
     uint64_t turn;         /* of the partner that it is for */
-    int64_t next_try_ns, lost_ns; /* 0: it is there, and took a copy */
+    int64_t next_try_ns, lost_ns; /* 0: it is there, and took copies of all */
     int refusals;          /* connections in a row that ended with a copy */
     uint64_t *sent;        /* owned, [places]: copies of the page that are
                             * there, and for which order */
@@ -262,7 +262,6 @@ static status carry(struct sender *s, int index)
     TRY(carry_newest(s, index, (struct offer){copies, number, 0, 0, 0}, &head,
                      &kept));
     if (kept == NULL) return OK;
-    s->lost_ns = s->refusals = 0;
     courier_used(a, &s->used_s);
     s->carried_ns = clock_ns();
     if (!tell_carried(s, index, number, &head, kept)) return OK;
@@ -333,6 +332,24 @@ static void rest(const struct sender *s)
     nanosleep(&pause, NULL);
 }
 
+/* A new partner counts once its sender has begun anew. */
+static bool is_held(const struct agent *agent, int number)
+{
+    const struct courier_link *link = &agent->courier->links[number];
+    bool busy = false;
+
+    if (link->partner.address[0] == '\0' ||
+        atomic_load(&link->seen) != atomic_load(&link->turn))
+        return false;
+    for (int i = 0; i < agent->count; i++) {
+        if (!place_is_busy(&agent->places[i])) continue;
+        busy = true;
+        if (atomic_load(&agent->board->pages[i].carried[number]) <= 0)
+            return false;
+    }
+    return busy;
+}
+
 static void send_for_ever(struct agent *agent)
 {
     static uint64_t sent[PLACES_MOST + PLACES_EXTRA],
@@ -353,6 +370,9 @@ static void send_for_ever(struct agent *agent)
                 s.refusals++;
                 part(&s);
             }
+        /* It takes those of each rank. */
+        if (s.wire.descriptor >= 0 && is_held(agent, s.number))
+            s.lost_ns = s.refusals = 0;
         rest(&s);
     }
 }
@@ -488,24 +508,6 @@ void courier_partners(struct agent *agent, const struct node_beat *beat)
         atomic_fetch_add(&link->turn, 1);
     }
     atomic_store(&agent->board->partners, partners);
-}
-
-/* A new partner counts once its sender has begun anew. */
-static bool is_held(const struct agent *agent, int number)
-{
-    const struct courier_link *link = &agent->courier->links[number];
-    bool busy = false;
-
-    if (link->partner.address[0] == '\0' ||
-        atomic_load(&link->seen) != atomic_load(&link->turn))
-        return false;
-    for (int i = 0; i < agent->count; i++) {
-        if (!place_is_busy(&agent->places[i])) continue;
-        busy = true;
-        if (atomic_load(&agent->board->pages[i].carried[number]) <= 0)
-            return false;
-    }
-    return busy;
 }
 
 uint32_t courier_held(const struct agent *agent)

@@ -2,11 +2,12 @@
 /* courier.h - carries copies of the ranks' state from node to node. Private to
  * agent*.c.
  *
- *   rank      copies its state into its node's memory after a step
+ *   rank      has a copy of its state in its node's memory after a step
  *   sender    a process of the agent: sends the copy to a partner node
  *   receiver  a process of that agent: writes it at the same place, compares
  *             checksums, answers
- *   rank      waits for the answer before the last reduction of the next step
+ *   rank      waits for the answer before the next update may write over the
+ *             older copy (memory_copy_ready, memory_copy_fence)
  *
  * Processes of their own, one for each partner and one that receives, so that
  * neither long messages nor a partner that does not read keep the agent or

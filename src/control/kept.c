@@ -60,6 +60,7 @@ static int64_t look(struct supervisor *s, int rank, int64_t window_ns)
         missed = passed_ns;
     } else {
         missed = sight->kept.kept_ns - before.kept_ns;
+        if (!m->far && missed > window_ns) missed = window_ns;
     }
     if (missed <= 0 || sight->kept_ns + missed > s->how->limit_ms * 1000000)
         return 0;
@@ -71,11 +72,16 @@ static int64_t look(struct supervisor *s, int rank, int64_t window_ns)
 
 void kept_take_off(struct supervisor *s, int64_t passed_ns)
 {
-    int64_t window_ns, most = 0;
-
     s->window_ns += passed_ns;
-    if (s->window_ns < (int64_t)WINDOW_MS * 1000000) return;
-    window_ns = s->window_ns;
+    if (s->window_ns >= (int64_t)WINDOW_MS * 1000000) kept_look(s);
+}
+
+void kept_look(struct supervisor *s)
+{
+    const int64_t window_ns = s->window_ns;
+    int64_t most = 0;
+
+    if (window_ns == 0) return;
     s->window_ns = 0;
     for (int i = 0; i < s->crew.size; i++) {
         const int64_t missed = look(s, i, window_ns);

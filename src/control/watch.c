@@ -249,9 +249,13 @@ static bool see_hang(struct supervisor *s, struct incident *incident)
     s->looked_ns = now;
     for (int i = 0; i < s->crew.size; i++) see_life(s, i, now, passed_ns);
     kept_take_off(s, passed_ns);
+    if ((silent_rank(s) < 0 && overdue_rank(s) < 0) || is_unheard(s, now))
+        return false;
+    kept_look(s);
+
     const int silent = silent_rank(s), overdue = overdue_rank(s);
 
-    if ((silent < 0 && overdue < 0) || is_unheard(s, now)) return false;
+    if (silent < 0 && overdue < 0) return false;
     const int rank = overdue >= 0 ? overdue : culprit_of(s, silent);
 
     *incident = (struct incident){

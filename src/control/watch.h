@@ -149,6 +149,9 @@ bool rank_is_stopped(const struct supervisor *s, int rank);
  * group may not use them), or in which its data were late, is taken off what
  * counts as silence of all. */
 void kept_take_off(struct supervisor *s, int64_t passed_ns);
+/* Now, before a verdict: a machine may have said since the last look how long
+ * its rank was kept. */
+void kept_look(struct supervisor *s);
 /* ", beside 3.1 s in which it waited for ..."; "": there was none. */
 void kept_text(const struct sight *sight, char out[96]);
 

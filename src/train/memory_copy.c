@@ -328,7 +328,7 @@ status memory_copy_open(struct memory_copy *copy,
     *copy = (struct memory_copy){.pipeline = pipeline, .team = team,
                                  .step = copy->step, .layout = copy->layout,
                                  .threads = copy->threads, .newest = -1,
-                                 .lent = -1,
+                                 .lent = -1, .fenced = -1,
                                  .measures = every == COPIES_AUTO,
                                  .every = every == COPIES_AUTO ? 1 : every};
     if (file < 0 || every == 0) return OK;
@@ -483,8 +483,12 @@ static void await_carried(struct memory_copy *copy)
     const double began = clock_s();
 
     if (copy->slots[0] == NULL || copy->newest < 0) return;
-    if (board_await_carried(copy->newest))
-        smooth(&copy->fence_s, clock_s() - began);
+    /* Later waits for the same copy, where not every step makes one, are
+     * none. */
+    if (!board_await_carried(copy->newest) || copy->fenced == copy->newest)
+        return;
+    smooth(&copy->fence_s, clock_s() - began);
+    copy->fenced = copy->newest;
 }
 
 void memory_copy_fence(struct memory_copy *copy)
@@ -608,7 +612,7 @@ void memory_copy_forget(struct memory_copy *copy)
     for (int i = 0; i < COPY_SLOTS; i++) copy_slot_spoil(copy->slots[i]);
     /* Nobody waits until it has travelled, and no sum that an update made for
      * it is taken for that of another state. */
-    copy->newest = -1;
+    copy->newest = copy->fenced = -1;
     copy->turns.updated = false;
     board_forget();
 }

@@ -52,6 +52,7 @@ struct memory_copy {
     int threads;         /* of this rank, as `layout` */
     double copy_s, step_s; /* of the last one, smoothed */
     double fence_s;      /* that a step waited for the other node, smoothed */
+    int64_t fenced;      /* step of the copy of the last such wait; -1: none */
     double carry_s;      /* that steps missed of the processors, for each */
     double used_s;       /* board_carrying() by then */
     int64_t told;        /* `every`, when the cost was last said; 0: never */

@@ -433,6 +433,11 @@ TEST(nothing_is_known_of_a_machine_that_says_nothing)
     m->kept.kept_ns += window_ns / 2;
     kept_take_off(&s, window_ns);
     EQUAL_INT(sights[0].kept_ns, window_ns * 3 / 2);
+    m->kept.kept_ns += window_ns / 8; /* said before the window is over */
+    kept_take_off(&s, window_ns / 4);
+    EQUAL_INT(sights[0].kept_ns, window_ns * 3 / 2);
+    kept_look(&s);
+    EQUAL_INT(sights[0].kept_ns, window_ns * 13 / 8);
     close_fleet();
 }
 
