@@ -3,7 +3,8 @@
  * size, some with bytes behind them.
  *
  *   small    a message and its bytes; the receiver keeps them until they are
- *            asked for. At most SMALL_WINDOW that were not yet read
+ *            asked for. At most SMALL_WINDOW that were not yet read, and
+ *            an answer for each message that its receiver has sent
  *   placed   a message whose bytes lie in the sender's part of shared memory
  *   offer    a message that waits in the sender's memory
  *   want     the receiver is ready for an offer

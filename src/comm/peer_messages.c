@@ -8,8 +8,8 @@
  *
  * A receiver may not wait for its sender to take the answer, as the sender may
  * wait for a message of the receiver before. Between threads the posted message
- * is given back late, and is the answer itself; between processes an answer is
- * so short that it travels unasked. */
+ * is given back late, and is the answer itself; between processes an answer
+ * always travels unasked, however many the sender has not read (frame.h). */
 #include "comm/peer_link.h"
 
 #include "comm/frame.h"

@@ -4,10 +4,10 @@
  * which one kernel adds by the grid's tree, and messages of pipelines. All else
  * is done as by comm.library=own.
  *
- * A call has three parts. Each rank marks with an event what its GPU has done,
- * and tells the others where they find what they need. Each reads, in its
- * stream of messages, behind the events. Each tells the others that it has
- * read. */
+ * A collective has three parts (messages: peer_messages.c). Each rank marks
+ * with an event what its GPU has done, and tells the others where they find
+ * what they need. Each reads, in its stream of messages, behind the events.
+ * Each tells the others that it has read. */
 #ifndef LOCKSTEP_COMM_PEERS_H
 #define LOCKSTEP_COMM_PEERS_H
 

@@ -145,7 +145,9 @@ static status post(struct operation *op, int peer, struct message *message)
         return fail_gone(op, message->target);
     TRY(stock_outgoing(&world->stock, &o));
     o->frame = frame;
-    if (frame.bytes <= SMALL_BYTES && link->unread < SMALL_WINDOW) {
+    /* An answer (peer_messages.c) may not wait for who sent the message. */
+    if (frame.bytes <= SMALL_BYTES &&
+        (link->unread < SMALL_WINDOW || op->call->kind == COMM_RECV)) {
         link->unread++;
         o->frame.kind = FRAME_SMALL;
         o->block = block_plain(o->own, frame.bytes);

@@ -81,6 +81,16 @@ printf '%s\n' "ranks=2 mesh.pipe=2 schedule.name=interleaved train.micro_batch=1
     "ranks=2 mesh.pipe=2 schedule.name=zb-v train.micro_batch=1" >layouts.txt
 all_exact "pipes of processes" 2 --set model.tied=true
 
+# More messages under way than travel unasked, where answers have no shared
+# memory: a job of several machines.
+printf '%s\n' '#!/bin/sh' 'unset LOCKSTEP_SHARED' "exec $program \"\$@\"" >apart
+chmod +x apart
+echo "ranks=2 mesh.pipe=2 schedule.name=gpipe train.micro_batch=1" >layouts.txt
+together=$program
+program=$PWD/apart
+all_exact "72 messages under way" 2 --set train.batch=72
+program=$together
+
 # ---- whole runs ----
 
 run="--set train.steps=3 --set checkpoint.every=2 --set data.sequence=24

@@ -120,7 +120,8 @@ static const char *refuses(const struct attention_form *of)
     if (!plan->is_refused) return NULL;
     return driver_sentence(
         "engine %d of cuDNN has attention of %d heads of %d, and not in rows "
-        "%d elements apart, as in this layout; numerics.attention=flash has",
+        "%d elements apart, as in this layout; numerics.attention=own takes "
+        "any rows",
         (int)plan->offers[plan->offered - 1].engine, (int)of->form.heads,
         (int)of->form.width, (int)of->form.q_row);
 }
