@@ -46,6 +46,25 @@ const struct option_row option_rows[] = {
 #undef END
 };
 
+/* A table, not a list filled on demand: threads that search layouts ask. */
+static const char *const option_names[] = {
+#define TOP(type, field, ...) #field,
+#define TOP_CHANGES(...) TOP(__VA_ARGS__)
+#define SECTION(name, help)
+#define OPTION(type, section, field, ...) #section "." #field,
+#define CHANGES(...) OPTION(__VA_ARGS__)
+#define LOCAL(...) OPTION(__VA_ARGS__)
+#define END(name)
+#include "base/options.def"
+#undef TOP
+#undef TOP_CHANGES
+#undef SECTION
+#undef OPTION
+#undef CHANGES
+#undef LOCAL
+#undef END
+};
+
 const struct option_section option_sections[] = {
 #define TOP(...)
 #define TOP_CHANGES(...)
@@ -88,11 +107,7 @@ bool options_may_differ(const char *name)
 
 int options_names(const char *const **names)
 {
-    static const char *all[ROWS];
-
-    /* Threads that meet here write the same values. */
-    for (int i = 0; i < ROWS; i++) all[i] = option_rows[i].name;
-    *names = all;
+    *names = option_names;
     return ROWS;
 }
 
