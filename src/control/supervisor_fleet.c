@@ -545,6 +545,10 @@ status supervisor_adopt_agents(struct supervisor *s, bool *watches)
     result = journal_read(&lines, &arena, s->how->run);
     start = result == OK ? last_start(s, &lines) : NULL;
     if (result == OK) supervisor_reopen(s, &lines);
+    if (result == ERR_MISSING) { /* nobody supervised the run so far */
+        status_clear();
+        result = OK;
+    }
     if (start != NULL) result = take_over(s, start, watches);
     arena_free(&arena);
     s->fleet->adopts = false;

@@ -3,7 +3,8 @@
 # agents_lost.sh - all ranks are lost at once with their agent: the local one of
 # --spares, and one of two right after a rewind; the supervisor of --spares is
 # killed, and another takes its ranks over; one of three nodes is lost whose newest
-# copies were kept from leaving; a copy is still arriving where its rank comes to be.
+# copies were kept from leaving; a copy is still arriving where its rank comes to be;
+# a run that nobody supervised goes on with spares.
 #
 #     BUILD=build tests/drills/agents_lost.sh
 . "${0%/*}/common.sh"
@@ -66,6 +67,16 @@ else bad "processes of ranks taken over" "not told" taken/control/journal.jsonl;
 await taken/control/journal.jsonl '"event": "recovered"'
 says "and replaces one that dies" taken/control/journal.jsonl '"from": "memory"'
 ends "taken over: the same bytes" taken "$child" 0 long
+
+# --- a run that nobody supervised goes on with spares ---
+# shellcheck disable=SC2086
+LOCKSTEP_FAULT=train.step:8:kill lockstep train config.yaml --run plain \
+    $some --set train.threads=1 >log 2>&1
+# shellcheck disable=SC2086
+"$program" resume plain $four --supervised --spares 1 >log 2>&1 &
+child=$!
+children="$children $child"
+ends "a run that nobody supervised goes on with spares" plain "$child" 0 short
 
 head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >token
 chmod 600 token
