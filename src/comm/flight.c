@@ -29,7 +29,8 @@ void flight_do(int number, const char *name, int64_t usual_ns)
     struct flight_doing doing = {.turn = atomic_load(&flight->turn) + 1,
                                  .usual_ns = usual_ns, .number = number,
                                  .waits = atomic_load(&flight->waits),
-                                 .reads = atomic_load(&flight->reads)};
+                                 .reads = atomic_load(&flight->reads),
+                                 .awaits = atomic_load(&flight->awaits)};
 
     snprintf(doing.name, sizeof doing.name, "%s", name);
     atomic_store(&taken, false);
@@ -63,6 +64,13 @@ void flight_read(int change)
     struct flight *flight = atomic_load(&record);
 
     if (flight != NULL) atomic_fetch_add(&flight->reads, change);
+}
+
+void flight_await(int nodes)
+{
+    struct flight *flight = atomic_load(&record);
+
+    if (flight != NULL) atomic_store(&flight->awaits, nodes);
 }
 
 uint64_t flight_enter(const struct operation *op)
@@ -149,7 +157,8 @@ struct flight_doing flight_doing(const struct flight *flight)
                              .usual_ns = atomic_load(&flight->usual_ns),
                              .number = atomic_load(&flight->number),
                              .waits = atomic_load(&flight->waits),
-                             .reads = atomic_load(&flight->reads)};
+                             .reads = atomic_load(&flight->reads),
+                             .awaits = atomic_load(&flight->awaits)};
 
     memcpy(d.name, flight->name, sizeof d.name);
     make_sound(d.name, sizeof d.name);
@@ -165,6 +174,7 @@ void flight_mirror(struct flight *flight, const struct flight_doing *doing)
     atomic_store(&flight->number, doing->number);
     atomic_store(&flight->waits, doing->waits);
     atomic_store(&flight->reads, doing->reads);
+    atomic_store(&flight->awaits, doing->awaits);
     atomic_store(&flight->turn, doing->turn);
     atomic_store(&flight->usual_ns, doing->usual_ns);
 }

@@ -14,7 +14,7 @@
 #include "comm/comm.h"
 #include "comm/message.h"
 
-enum { FLIGHT_ENTRIES = 4096, FLIGHT_NAME_BYTES = 28 };
+enum { FLIGHT_ENTRIES = 4096, FLIGHT_NAME_BYTES = 32 };
 
 struct flight_entry {
     uint64_t number;       /* from 1, of all calls of the rank; 0: none yet */
@@ -37,6 +37,8 @@ struct flight_doing {
     int32_t number;        /* in the step's list */
     int32_t waits;         /* for calls in the background; 0: for none */
     int32_t reads;         /* sequences that it waits for; 0: for none */
+    int32_t awaits;        /* a bit for each node that is to take its copy
+                            * before it goes on; 0: for none */
     char name[FLIGHT_NAME_BYTES];
 };
 
@@ -45,7 +47,7 @@ struct flight {
     _Atomic uint64_t beats; /* raised whenever the rank gets on */
     _Atomic int64_t met_ns; /* in calls of flight_meets, in all */
     _Atomic int64_t turn, usual_ns; /* struct flight_doing */
-    _Atomic int32_t number, waits, reads;
+    _Atomic int32_t number, waits, reads, awaits;
     char name[FLIGHT_NAME_BYTES];
     struct flight_entry entries[FLIGHT_ENTRIES]; /* number n at n % size */
 };
@@ -64,6 +66,8 @@ bool flight_has_taken_time(void);
 void flight_wait(int change);
 /* The same, for sequences of the data. */
 void flight_read(int change);
+/* It waits for those nodes (flight_doing.awaits), and gets on meanwhile. */
+void flight_await(int nodes);
 
 /* For comm.h's calls. */
 uint64_t flight_enter(const struct operation *operation);

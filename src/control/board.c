@@ -210,17 +210,17 @@ int64_t board_carried(const struct board *board, const struct board_page *of)
     return least == INT64_MAX || least < 0 ? 0 : least;
 }
 
-/* Whether a node that keeps copies does not have that step yet; *any: one
- * does keep them. */
-static bool is_awaited(int64_t step, bool *any)
+/* A bit for each node that keeps copies and does not have that step yet; *any:
+ * one does keep them. */
+static int awaited_nodes(int64_t step, bool *any)
 {
-    bool awaited = false;
+    int awaited = 0;
 
     *any = false;
     for (int i = 0; i < PARTNERS_MOST; i++) {
         if (atomic_load(&mine->carries[i]) == 0) continue;
         *any = true;
-        awaited = awaited || atomic_load(&page->carried[i]) < step;
+        awaited |= (atomic_load(&page->carried[i]) < step) << i;
     }
     return awaited;
 }
@@ -229,16 +229,19 @@ bool board_await_carried(int64_t step)
 {
     const struct timespec pause = {0, 200000};
     bool any, goes_on;
+    int nodes;
     const int64_t end = clock_ns() + (int64_t)CARRY_MS * 1000000;
 
     if (page == NULL) return false;
-    (void)is_awaited(step, &goes_on);
+    (void)awaited_nodes(step, &goes_on);
     if (!goes_on) return false;
-    while (is_awaited(step, &any) && clock_ns() < end) {
+    while ((nodes = awaited_nodes(step, &any)) != 0 && clock_ns() < end) {
+        flight_await(nodes);
         flight_take_time(); /* of an instruction: this is no hang */
         flight_beat();
         nanosleep(&pause, NULL);
     }
+    flight_await(0);
     return true;
 }
 

@@ -18,6 +18,9 @@ void position_text(const struct board *board, int rank, int64_t now_ns,
         used += snprintf(out + used, (size_t)(160 - used),
                          ", instruction %d (%s)", (int)doing.number,
                          doing.name);
+    if (doing.awaits != 0 && used < 160)
+        used += snprintf(out + used, (size_t)(160 - used),
+                         ", waits until another node has its copy");
     if (e.number == 0 || used >= 160) return;
     if (e.ended_ns == 0)
         snprintf(out + used, (size_t)(160 - used),

@@ -70,6 +70,51 @@ static int64_t look(struct supervisor *s, int rank, int64_t window_ns)
     return missed;
 }
 
+const char *awaited_text(const struct supervisor *s, int rank,
+                         char out[NODE_NAME_BYTES + 8])
+{
+    const int awaits = flight_doing(&s->board->pages[rank].flight).awaits;
+    const int at = s->fleet != NULL ? s->fleet->at[rank].node : -1;
+
+    snprintf(out, NODE_NAME_BYTES + 8, "another node");
+    for (int i = 0; i < PARTNERS_MOST && at >= 0; i++) {
+        const int partner = s->fleet->nodes[at].partners[i];
+
+        if ((awaits >> i & 1) == 0 || partner < 0) continue;
+        snprintf(out, NODE_NAME_BYTES + 8, "node %s",
+                 s->fleet->nodes[partner].name);
+        break;
+    }
+    return out;
+}
+
+/* The time in a window in which a rank got on, but only waited until another
+ * node has its copy. It gives up by itself (board_await_carried); comm.limit
+ * holds here, too. */
+static int64_t awaited(struct supervisor *s, int rank, int64_t window_ns)
+{
+    const int64_t step = atomic_load(&s->board->pages[rank].step);
+    struct sight *sight = &s->sights[rank];
+    char node[NODE_NAME_BYTES + 8];
+
+    if (!rank_awaits(s, rank) || sight->awaits_step != step) {
+        sight->awaits_ns = 0;
+        sight->awaits_step = step;
+        sight->awaits_told = false;
+    }
+    if (!rank_awaits(s, rank) || sight->silent_ns >= window_ns ||
+        rank_is_stopped(s, rank) ||
+        sight->awaits_ns + window_ns > s->how->limit_ms * 1000000)
+        return 0;
+    sight->awaits_ns += window_ns;
+    if (sight->awaits_ns > (int64_t)SAID_MS * 1000000 && !sight->awaits_told) {
+        fprintf(stderr, "kept      rank %d waits until %s has its copy; that "
+                "is no hang\n", rank, awaited_text(s, rank, node));
+        sight->awaits_told = true;
+    }
+    return window_ns;
+}
+
 void kept_take_off(struct supervisor *s, int64_t passed_ns)
 {
     s->window_ns += passed_ns;
@@ -79,19 +124,22 @@ void kept_take_off(struct supervisor *s, int64_t passed_ns)
 void kept_look(struct supervisor *s)
 {
     const int64_t window_ns = s->window_ns;
-    int64_t most = 0;
+    int64_t most = 0, waited = 0;
 
     if (window_ns == 0) return;
     s->window_ns = 0;
     for (int i = 0; i < s->crew.size; i++) {
         const int64_t missed = look(s, i, window_ns);
+        const int64_t awaits = awaited(s, i, window_ns);
 
         if (missed > most) most = missed;
+        if (awaits > waited) waited = awaits;
     }
     for (int i = 0; i < s->crew.size; i++) {
         struct sight *sight = &s->sights[i];
+        const int64_t less = waited > most && rank_waits(s, i) ? waited : most;
 
-        sight->silent_ns -= most < sight->silent_ns ? most : sight->silent_ns;
+        sight->silent_ns -= less < sight->silent_ns ? less : sight->silent_ns;
         sight->turn_ns -= most < sight->turn_ns ? most : sight->turn_ns;
     }
 }

@@ -115,7 +115,15 @@ bool rank_waits(const struct supervisor *s, int rank)
     const struct flight_entry e = flight_position(flight);
 
     return (e.number != 0 && e.ended_ns == 0) ||
-           flight_doing(flight).waits > 0;
+           flight_doing(flight).waits > 0 || flight_doing(flight).awaits != 0;
+}
+
+bool rank_awaits(const struct supervisor *s, int rank)
+{
+    const struct board_page *page = &s->board->pages[rank];
+
+    return atomic_load(&page->phase) == BOARD_STEPS &&
+           flight_doing(&page->flight).awaits != 0;
 }
 
 /* How long the rank's instruction may take; 0: any time. One that waits for
@@ -162,17 +170,26 @@ static int overdue_rank(const struct supervisor *s)
     return found;
 }
 
-/* The rank that keeps the others: a stopped one, or one that waits for nobody;
- * else the one that has been silent for longest. */
+/* It gets on all the while, unless it stands still itself. */
+static bool awaits_no_more(const struct supervisor *s, int rank)
+{
+    return rank_awaits(s, rank) &&
+           s->sights[rank].silent_ns > (int64_t)UNHEARD_MS * 1000000;
+}
+
+/* The rank that keeps the others: one that stands still, or waits for nobody;
+ * else one that another node keeps, or the one that has been silent. */
 static int culprit_of(const struct supervisor *s, int silent)
 {
     int culprit = silent;
 
     for (int i = 0; i < s->crew.size; i++) {
         if (atomic_load(&s->board->pages[i].phase) == BOARD_ENDED) continue;
-        if (rank_is_stopped(s, i)) return i;
+        if (rank_is_stopped(s, i) || awaits_no_more(s, i)) return i;
         if (rank_waits(s, culprit) && !rank_waits(s, i)) culprit = i;
     }
+    for (int i = 0; i < s->crew.size && rank_waits(s, culprit); i++)
+        if (rank_awaits(s, i)) return i;
     return culprit;
 }
 
@@ -223,11 +240,16 @@ static void tell_hang(const struct supervisor *s, bool overdue,
     const int rank = incident->rank;
     const struct sight *sight = &s->sights[rank];
     const char *stopped = rank_is_stopped(s, rank) ? " (stopped)" : "";
-    char position[160], kept[96];
+    char position[160], kept[96], node[NODE_NAME_BYTES + 8];
 
     position_text(s->board, rank, incident->seen_ns, position);
     kept_text(sight, kept);
-    if (overdue)
+    if (!overdue && rank_awaits(s, rank) && !awaits_no_more(s, rank))
+        snprintf(incident->cause, sizeof incident->cause,
+                 "is kept%s: for %.1f s no copy of its state has reached %s; "
+                 "%s", stopped, 1e-9 * (double)sight->awaits_ns,
+                 awaited_text(s, rank, node), position);
+    else if (overdue)
         snprintf(incident->cause, sizeof incident->cause,
                  "hangs%s: its instruction takes %.1f s%s, at most %.1f s are "
                  "usual or planned; %s", stopped, 1e-9 * (double)sight->turn_ns,

@@ -46,6 +46,10 @@ struct sight {
     int64_t kept_faults;  /* pages that it waited for then; */
     bool kept_reads;      /* its data were late; */
     bool kept_told;       /* and that was said */
+    int64_t awaits_ns;    /* how long it waited for other nodes to take its
+                           * copy, */
+    int64_t awaits_step;  /* in that step; */
+    bool awaits_told;     /* and that was said */
 };
 
 struct supervisor {
@@ -141,19 +145,26 @@ enum look watch_once(struct supervisor *s, struct incident *incident,
 
 /* It is within a call, or another wait for other ranks. */
 bool rank_waits(const struct supervisor *s, int rank);
+/* It waits until another node has its copy, however often it beats. */
+bool rank_awaits(const struct supervisor *s, int rank);
 /* By SIGSTOP, or a debugger. */
 bool rank_is_stopped(const struct supervisor *s, int rank);
 
 /* kept.c: the time in which a rank that all wait for wanted to run, and the
  * system did not let it (memory is short, processors are busy or its control
  * group may not use them), or in which its data were late, is taken off what
- * counts as silence of all. */
+ * counts as silence of all. Time in which it waited for another node to take
+ * its copy is taken off the silence of those that wait. */
 void kept_take_off(struct supervisor *s, int64_t passed_ns);
 /* Now, before a verdict: a machine may have said since the last look how long
  * its rank was kept. */
 void kept_look(struct supervisor *s);
 /* ", beside 3.1 s in which it waited for ..."; "": there was none. */
 void kept_text(const struct sight *sight, char out[96]);
+
+/* "node b", which is to take the rank's copy. */
+const char *awaited_text(const struct supervisor *s, int rank,
+                         char out[NODE_NAME_BYTES + 8]);
 
 /* With a fleet: nodes whose ranks say that they are wrong are not used again.
  * Ranks may say it while they are ended because of another incident. */

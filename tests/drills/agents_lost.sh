@@ -142,7 +142,12 @@ for ((tries = 0; tries < 3000; tries++)); do
     sleep 0.02
 done
 is_stopped || bad "a sender that is stopped" "none is" log.a
-sleep 1 # ranks come as far as they can
+# Others wait for a rank of it in a call; 2 s and five steps are a hang.
+await log 'waits until node . has its copy; that is no hang'
+sleep 2
+if grep -q '"event": "incident"' kept/control/journal.jsonl; then
+    bad "a rank that waits for a partner" "blamed" kept/control/journal.jsonl
+else ok "a rank that waits for a partner is not blamed"; fi
 kill -9 "$agent"
 wait "$agent" 2>/dev/null
 await kept/control/journal.jsonl '"event": "recovered"'
