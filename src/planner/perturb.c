@@ -7,6 +7,10 @@
 
 enum { FILE_BYTES = 1 << 22, RANKS_LISTED = 1 << 16 };
 
+/* Beyond these nothing runs, and sums of seconds leave the range of numbers. */
+static const double FAILURES_LEAST = 1e-9, FAILURES_MOST = 1e6,
+                    INTERVAL_LEAST = 1e-3, SECONDS_MOST = 1e9;
+
 /* ---- the file ---- */
 
 static status read_rank(const struct json *row, const char *path, int ranks,
@@ -80,10 +84,11 @@ static status read_failures(const struct json *root, const char *path,
                             struct failures *out)
 {
     const struct json *row = json_get(root, "failures");
-    const struct { const char *key; double *value; } fields[] = {
-        {"per_node_day", &out->per_node_day}, {"restart_s", &out->restart_s},
-        {"interval_s", &out->interval_s}, {"stall_s", &out->stall_s}};
-
+    const struct { const char *key; double *value, most; } fields[] = {
+        {"per_node_day", &out->per_node_day, FAILURES_MOST},
+        {"restart_s", &out->restart_s, SECONDS_MOST},
+        {"interval_s", &out->interval_s, SECONDS_MOST},
+        {"stall_s", &out->stall_s, SECONDS_MOST}};
     static const char *const keys[] = {"per_node_day", "restart_s",
                                        "interval_s", "stall_s"};
 
@@ -93,10 +98,18 @@ static status read_failures(const struct json *root, const char *path,
     TRY(json_only_keys(row, path, keys, 4));
     for (int i = 0; i < 4; i++) {
         TRY(json_get_real_or(row, path, fields[i].key, 0, fields[i].value));
-        if (*fields[i].value < 0)
-            FAIL(ERR_CONFIG, "%s: failures.%s is %g; expected 0 or more", path,
-                 fields[i].key, *fields[i].value);
+        if (!(*fields[i].value >= 0 && *fields[i].value <= fields[i].most))
+            FAIL(ERR_CONFIG, "%s: failures.%s is %g; expected 0 to %g", path,
+                 fields[i].key, *fields[i].value, fields[i].most);
     }
+    if (out->per_node_day > 0 && out->per_node_day < FAILURES_LEAST)
+        FAIL(ERR_CONFIG, "%s: failures.per_node_day is %g; expected at least "
+                         "%g: a failure of a node in %g years", path,
+             out->per_node_day, FAILURES_LEAST, 1 / (365 * FAILURES_LEAST));
+    if (out->interval_s > 0 && out->interval_s < INTERVAL_LEAST)
+        FAIL(ERR_CONFIG, "%s: failures.interval_s is %g; expected 0 (the best) "
+                         "or %g to %g", path, out->interval_s, INTERVAL_LEAST,
+             SECONDS_MOST);
     if (out->per_node_day <= 0)
         FAIL(ERR_FORMAT, "%s: failures.per_node_day is missing or 0; expected "
                          "the failures of a node in a day", path);
@@ -151,91 +164,179 @@ void perturb_free(struct perturb *perturb)
 /* ---- classes ---- */
 
 /* Copies of the pipe: rank numbers vary slowest along the pipe. Tensor,
- * context and expert ranks wait for each other in every block: a copy is as
- * slow as the slowest of them. */
+ * context and expert ranks wait for each other in every block, and so do ranks
+ * that divide the weights: a copy is as slow as the slowest of them. */
 struct copies {
-    const struct perturb *perturb;
     int pipe, count;       /* count: copies */
     int team;              /* ranks of a copy at one position */
     double *slow, *links;  /* owned, [pipe] */
 };
 
-static int copy_of(const struct copies *c, int rank)
+static void divide(struct copies *c, const struct layout *l)
 {
-    return rank % (c->count * c->team) / c->team;
+    const int sharing = l->zero < 3 ? 1
+                        : l->whole_shards ? l->shard : l->data * l->shard;
+
+    *c = (struct copies){.pipe = l->pipe,
+                         .count = l->data * l->shard / sharing,
+                         .team = l->tensor * l->context * l->expert * sharing};
 }
 
-static int position_of(const struct copies *c, int rank)
+/* A position of a copy that is slower than others. */
+struct touched {
+    int copy, position;
+    bool link;
+    double factor;
+};
+
+static struct touched touched_by(const struct copies *c, struct slow_rank s,
+                                 bool link)
 {
-    return rank / (c->count * c->team);
+    const int beside = c->count * c->team;
+
+    return (struct touched){s.rank % beside / c->team, s.rank / beside, link,
+                            s.factor};
 }
 
-static bool fill_copy(const struct copies *c, int copy)
+/* The largest factor of a position first. */
+static int by_place(const void *a, const void *b)
 {
-    bool any = false;
+    const struct touched *x = a, *y = b;
+
+    if (x->copy != y->copy) return x->copy < y->copy ? -1 : 1;
+    if (x->link != y->link) return x->link ? 1 : -1;
+    if (x->position != y->position) return x->position < y->position ? -1 : 1;
+    return (x->factor < y->factor) - (x->factor > y->factor);
+}
+
+/* A copy, and what is slow in it. */
+struct slow_copy { const struct touched *rows; int count; };
+
+static int by_rows(const void *a, const void *b)
+{
+    const struct slow_copy *x = a, *y = b;
+
+    if (x->count != y->count) return x->count < y->count ? -1 : 1;
+    for (int i = 0; i < x->count; i++) {
+        const struct touched *p = &x->rows[i], *q = &y->rows[i];
+
+        if (p->link != q->link) return p->link ? 1 : -1;
+        if (p->position != q->position)
+            return p->position < q->position ? -1 : 1;
+        if (p->factor != q->factor) return p->factor < q->factor ? -1 : 1;
+    }
+    return 0;
+}
+
+/* Each position of each copy once, in the order of copies; how many. */
+static int touch(const struct copies *c, const struct perturb *p,
+                 struct touched *rows)
+{
+    int count = 0, kept = 0;
+
+    for (int i = 0; i < p->slow_count; i++)
+        if (p->slow[i].factor > 1)
+            rows[count++] = touched_by(c, p->slow[i], false);
+    for (int i = 0; i < p->link_count; i++)
+        if (p->links[i].factor > 1)
+            rows[count++] = touched_by(c, p->links[i], true);
+    qsort(rows, (size_t)count, sizeof *rows, by_place);
+    for (int i = 0; i < count; i++) {
+        const struct touched *last = &rows[kept - (kept > 0)];
+
+        if (kept == 0 || last->copy != rows[i].copy ||
+            last->link != rows[i].link || last->position != rows[i].position)
+            rows[kept++] = rows[i];
+    }
+    return kept;
+}
+
+/* Equal copies are neighbours; how many copies there are. */
+static int gather(const struct touched *rows, int count,
+                  struct slow_copy *copies)
+{
+    int found = 0;
+
+    for (int i = 0; i < count; i++) {
+        if (i == 0 || rows[i].copy != rows[i - 1].copy)
+            copies[found++] = (struct slow_copy){&rows[i], 0};
+        copies[found - 1].count++;
+    }
+    qsort(copies, (size_t)found, sizeof *copies, by_rows);
+    return found;
+}
+
+static status run_copy(struct perturbed *out, const struct copies *c,
+                       const struct slow_copy *copy, struct steps *steps,
+                       const struct cost *cost)
+{
+    const struct weather weather = {.slow = c->slow, .slow_link = c->links};
+    struct prediction found;
 
     for (int i = 0; i < c->pipe; i++) c->slow[i] = c->links[i] = 1;
-    for (int i = 0; i < c->perturb->slow_count; i++) {
-        const struct slow_rank s = c->perturb->slow[i];
-        double *at = &c->slow[position_of(c, s.rank)];
+    for (int i = 0; i < copy->count; i++) {
+        const struct touched *row = &copy->rows[i];
 
-        if (copy_of(c, s.rank) != copy) continue;
-        any = true;
-        if (s.factor > *at) *at = s.factor;
+        (row->link ? c->links : c->slow)[row->position] = row->factor;
     }
-    for (int i = 0; i < c->perturb->link_count; i++) {
-        const struct slow_rank s = c->perturb->links[i];
-        double *at = &c->links[position_of(c, s.rank)];
-
-        if (copy_of(c, s.rank) != copy) continue;
-        any = true;
-        if (s.factor > *at) *at = s.factor;
-    }
-    return any;
+    TRY(predict_steps(&found, steps, cost, &weather));
+    out->simulated++;
+    /* The others wait for the slowest copy before the norm. */
+    if (found.step_s > out->slow.step_s) out->slow = found;
+    return OK;
 }
 
 static status run_copies(struct perturbed *out, const struct copies *c,
-                         struct steps *steps, const struct cost *cost,
-                         bool unfold)
+                         const struct perturb *perturb, struct steps *steps,
+                         const struct cost *cost, bool unfold)
 {
-    const struct weather weather = {.slow = c->slow, .slow_link = c->links};
-    status result = OK;
+    const int most = perturb->slow_count + perturb->link_count;
+    const struct slow_copy healthy = {.count = 0};
+    void *rows = NULL, *copies = NULL;
+    const struct slow_copy *slow;
+    status result;
+    int count;
 
-    for (int copy = 0; copy < c->count && result == OK; copy++) {
-        const bool own = fill_copy(c, copy);
-        struct prediction found;
+    TRY_GOTO(done, result, memory_take((size_t)most + 1,
+                                       sizeof(struct touched), &rows));
+    TRY_GOTO(done, result, memory_take((size_t)most + 1,
+                                       sizeof(struct slow_copy), &copies));
+    slow = copies;
+    count = gather(rows, touch(c, perturb, rows), copies);
+    for (int i = 0; i < count; i++) {
+        const bool first = i == 0 || by_rows(&slow[i - 1], &slow[i]) != 0;
 
-        if (own) out->classes++;
-        else if (!unfold) continue;
-        result = predict_steps(&found, steps, cost, &weather);
-        out->simulated++;
-        /* The others wait for the slowest copy before the norm. */
-        if (result == OK && found.step_s > out->slow.step_s)
-            out->slow = found;
+        out->classes += first;
+        if (first || unfold)
+            TRY_GOTO(done, result, run_copy(out, c, &slow[i], steps, cost));
     }
+    for (int i = count; i < c->count && unfold; i++)
+        TRY_GOTO(done, result, run_copy(out, c, &healthy, steps, cost));
+    if (count < c->count) out->classes++; /* the healthy ones */
+    result = OK;
+done:
+    memory_free(copies);
+    memory_free(rows);
     return result;
 }
 
 status perturb_step(struct perturbed *out, const struct perturb *perturb,
                     struct steps *steps, const struct cost *cost, bool unfold)
 {
-    const struct layout *l = cost->layout;
-    struct copies c = {.perturb = perturb, .pipe = l->pipe,
-                       .count = l->data * l->shard,
-                       .team = l->tensor * l->context * l->expert};
     const struct weather calm = {.slow = NULL};
     void *memory = NULL;
+    struct copies c;
     status result;
 
     *out = (struct perturbed){.classes = 0};
+    divide(&c, cost->layout);
     TRY(predict_steps(&out->healthy, steps, cost, &calm));
     out->slow = out->healthy;
     out->simulated = 1;
-    TRY(memory_take(2 * (size_t)l->pipe, sizeof *c.slow, &memory));
+    TRY(memory_take(2 * (size_t)c.pipe, sizeof *c.slow, &memory));
     c.slow = memory;
-    c.links = c.slow + l->pipe;
-    result = run_copies(out, &c, steps, cost, unfold);
-    if (out->classes < c.count) out->classes++; /* the healthy ones */
+    c.links = c.slow + c.pipe;
+    result = run_copies(out, &c, perturb, steps, cost, unfold);
     memory_free(memory);
     return result;
 }
