@@ -2,25 +2,90 @@
 /* rate.c - the learning rate as a function of the step alone. */
 #include "optimizer/rate.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "kernels/math.h"
 
-static const char *const names[] = {"constant", "linear", "cosine", "wsd"};
+static const char *const curves[] = {"constant", "linear", "cosine", "wsd",
+                                     "inverse_sqrt"};
+static const char *const decays[] = {"linear", "sqrt", "cosine", "exponential",
+                                     "inverse"};
+enum { CURVES = sizeof curves / sizeof curves[0],
+       DECAYS = sizeof decays / sizeof decays[0] };
+
+/* The index of a name, or -1. */
+static int find(const char *name, const char *const *names, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0) return i;
+    return -1;
+}
 
 status rate_curve_parse(const char *name, enum rate_curve *out)
 {
-    for (int i = 0; i < 4; i++) {
-        if (strcmp(names[i], name) != 0) continue;
-        *out = (enum rate_curve)i;
-        return OK;
-    }
-    const char *near = text_nearest(name, names, 4);
+    const int at = find(name, curves, CURVES);
+    const char *near = at < 0 ? text_nearest(name, curves, CURVES) : NULL;
 
-    FAIL(ERR_CONFIG, "optimizer.schedule: %s is not constant, linear, cosine "
-                     "or wsd%s%s", name, near ? "; nearest: " : "",
-         near ? near : "");
+    if (at < 0)
+        FAIL(ERR_CONFIG, "optimizer.schedule: %s is not constant, linear, "
+                         "cosine, wsd or inverse_sqrt%s%s", name,
+             near ? "; nearest: " : "", near ? near : "");
+    *out = (enum rate_curve)at;
+    return OK;
+}
+
+status rate_decay_parse(const char *name, enum rate_decay *out)
+{
+    const int at = find(name, decays, DECAYS);
+    const char *near = at < 0 ? text_nearest(name, decays, DECAYS) : NULL;
+
+    if (at < 0)
+        FAIL(ERR_CONFIG, "optimizer.decay_type: %s is not linear, sqrt, "
+                         "cosine, exponential or inverse%s%s", name,
+             near ? "; nearest: " : "", near ? near : "");
+    *out = (enum rate_decay)at;
+    return OK;
+}
+
+status rate_check(const struct rate *rate)
+{
+    if (rate->least > rate->peak)
+        FAIL(ERR_CONFIG, "optimizer.min_lr: %g is above the peak, optimizer.lr "
+                         "= %g", rate->least, rate->peak);
+    if (rate->curve == RATE_WSD && rate->decay >= DECAY_EXPONENTIAL &&
+        rate->least == 0)
+        FAIL(ERR_CONFIG, "optimizer.min_lr: 0, but optimizer.decay_type=%s "
+                         "never gets there; %g is a tenth of optimizer.lr, and "
+                         "linear, sqrt and cosine end at 0",
+             decays[rate->decay], rate->peak / 10);
+    if (rate->curve == RATE_INVERSE_SQRT && rate->warmup == 0)
+        FAIL(ERR_CONFIG, "optimizer.warmup: 0, but optimizer.schedule="
+                         "inverse_sqrt is optimizer.lr sqrt(warmup / step); "
+                         "set the steps of its warm-up");
+    return OK;
+}
+
+/* The rate where a share p of the decay is over. */
+static double decayed(const struct rate *rate, double p)
+{
+    const double pi = 0x1.921fb54442d18p+1;
+    const double peak = rate->peak, least = rate->least;
+
+    switch (rate->decay) {
+    case DECAY_LINEAR:
+        return peak + (least - peak) * p;
+    case DECAY_SQRT:
+        return least + (peak - least) * (1 - sqrt(p));
+    case DECAY_COSINE:
+        return least + (peak - least) * (1 + math_cos(pi * p)) / 2;
+    case DECAY_EXPONENTIAL:
+        return peak * math_pow(least / peak, p);
+    case DECAY_INVERSE:
+        return 1 / (p / least + (1 - p) / peak);
+    }
+    return peak;
 }
 
 double rate_at(const struct rate *rate, int64_t step)
@@ -51,8 +116,10 @@ double rate_between(const struct rate *rate, int64_t step, int64_t next)
         progress = ((double)step - ((double)rate->steps - fall)) /
                    (fall > 0 ? fall : 1);
         if (progress <= 0) return rate->peak;
-        if (progress > 1) progress = 1;
-        return rate->peak + (rate->least - rate->peak) * progress;
+        return decayed(rate, progress < 1 ? progress : 1);
+    case RATE_INVERSE_SQRT:
+        fall = rate->peak * sqrt((double)rate->warmup / (double)next);
+        return fall > rate->least ? fall : rate->least;
     }
     return rate->peak;
 }

@@ -1,7 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* length.c - how many steps a run has, and the learning rate of each. */
+#include <string.h>
+
 #include "base/sizes.h"
 #include "setup/setup.h"
+
+status setup_read_rate(struct setup *setup, const struct options *o)
+{
+    struct rate *rate = &setup->rate;
+
+    *rate = (struct rate){.peak = o->optimizer.lr, .least = o->optimizer.min_lr,
+                          .warmup = o->optimizer.warmup,
+                          .decay_share = o->optimizer.decay_share};
+    TRY(rate_curve_parse(o->optimizer.schedule, &rate->curve));
+    TRY(rate_decay_parse(o->optimizer.decay_type, &rate->decay));
+    setup->rate_by_tokens = strcmp(o->optimizer.schedule_by, "tokens") == 0;
+    if (!setup->rate_by_tokens && strcmp(o->optimizer.schedule_by, "steps"))
+        FAIL(ERR_CONFIG, "optimizer.schedule_by: %s is not steps or tokens",
+             o->optimizer.schedule_by);
+    return rate_check(rate);
+}
 
 double setup_rate(const struct setup *setup, int64_t step)
 {

@@ -572,19 +572,7 @@ static status resolve(struct setup *setup, int ranks, int rank)
     if (setup->model.ends.eos < 0)
         setup->model.ends.eos = setup->vocabulary.end;
     TRY(setup_parameters(setup));
-    setup->rate = (struct rate){.peak = o->optimizer.lr,
-                                .least = o->optimizer.min_lr,
-                                .warmup = o->optimizer.warmup,
-                                .decay_share = o->optimizer.decay_share};
-    TRY(rate_curve_parse(o->optimizer.schedule, &setup->rate.curve));
-    setup->rate_by_tokens =
-        strcmp(o->optimizer.schedule_by, "tokens") == 0;
-    if (!setup->rate_by_tokens && strcmp(o->optimizer.schedule_by, "steps"))
-        FAIL(ERR_CONFIG, "optimizer.schedule_by: %s is not steps or tokens",
-             o->optimizer.schedule_by);
-    if (setup->rate.least > setup->rate.peak)
-        FAIL(ERR_CONFIG, "optimizer.min_lr: %g is above the peak, optimizer.lr "
-                         "= %g", setup->rate.least, setup->rate.peak);
+    TRY(setup_read_rate(setup, o));
     TRY(ramp_read(&setup->ramp, o->train.batch_ramp.items,
                   o->train.batch_ramp.count, o->train.batch));
     setup->batch = o->train.batch;

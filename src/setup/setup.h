@@ -77,6 +77,9 @@ void setup_place(struct setup *setup, int rank);
 status setup_use_grid(struct setup *setup, const struct grid *grid);
 /* Plans for another batch of the ramp. ERR_CONFIG: it does not divide. */
 status setup_use_batch(struct setup *setup, int64_t batch);
+/* The learning rate as the options have it, but for the run's length.
+ * ERR_CONFIG: unknown or contradictory options. */
+status setup_read_rate(struct setup *setup, const struct options *options);
 /* The learning rate of a step, counted from 0; after setup_length. */
 double setup_rate(const struct setup *setup, int64_t step);
 /* Minutes between checkpoints; 0: none are made by time. A run that may rewind

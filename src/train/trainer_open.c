@@ -407,12 +407,7 @@ static status old_rate(const struct trainer *t, int64_t *steps, double *rate)
     TRY_GOTO(done, result, options_read_text(&set, text.bytes, text.length,
                                              t->files.run.config, ORIGIN_RUN));
     old.set = &set;
-    old.rate = (struct rate){.peak = o->optimizer.lr,
-                             .least = o->optimizer.min_lr,
-                             .warmup = o->optimizer.warmup,
-                             .decay_share = o->optimizer.decay_share};
-    TRY_GOTO(done, result, rate_curve_parse(o->optimizer.schedule,
-                                            &old.rate.curve));
+    TRY_GOTO(done, result, setup_read_rate(&old, o));
     TRY_GOTO(done, result, setup_length(&old, t->feed.samples));
     *steps = old.rate.steps;
     *rate = setup_rate(&old, t->counters.step);

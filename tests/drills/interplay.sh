@@ -61,8 +61,16 @@ draw() { # SEED
                 some("optimizer.adjust", "- match_rms_adamw")
             }
             if (settings !~ /schedule=/) {
-                some("optimizer.schedule", "- linear wsd")
+                some("optimizer.schedule", "- linear wsd wsd inverse_sqrt")
                 some("optimizer.decay_share", "- 0.5")
+                if (settings ~ /=inverse_sqrt/)
+                    settings = settings " optimizer.warmup=3"
+                if (settings ~ /=wsd/) {
+                    some("optimizer.decay_type",
+                        "- sqrt cosine exponential inverse")
+                    if (settings ~ /decay_type=[ei]/)
+                        settings = settings " optimizer.min_lr=1e-5"
+                }
                 if (settings ~ /batch_ramp/)
                     some("optimizer.schedule_by", "- tokens")
             }

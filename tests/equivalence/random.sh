@@ -260,6 +260,17 @@ draw() { # SEED
             }
             return text
         }
+        # Curves of the learning rate with what they take.
+        function falling(text) {
+            if (text ~ /=inverse_sqrt/ && text !~ /warmup=2/) {
+                sub(/ optimizer.warmup=0/, "", text)
+                text = text " optimizer.warmup=1"
+            }
+            if (text ~ /=wsd/) text = text maybe("optimizer.decay_type", \
+                text ~ /min_lr/ ? "- sqrt cosine exponential inverse" : \
+                "- sqrt cosine")
+            return text
+        }
         # Numbers of training that its defaults would hide; all: what is drawn
         # so far.
         function training(all,   text) {
@@ -269,10 +280,11 @@ draw() { # SEED
                 maybe("optimizer.epsilon", "- - 1e-3") \
                 maybe("optimizer.weight_decay", "- - 0 1")
             if (all !~ /optimizer.schedule=/)
-                text = text maybe("optimizer.schedule", \
-                    "- constant linear wsd") maybe("optimizer.warmup", "- 0 2") \
+                text = text falling(maybe("optimizer.schedule", \
+                    "- constant linear wsd wsd inverse_sqrt") \
+                    maybe("optimizer.warmup", "- 0 2") \
                     maybe("optimizer.min_lr", "- 1e-4") \
-                    maybe("optimizer.decay_share", "- 0.7")
+                    maybe("optimizer.decay_share", "- 0.7"))
             if (all ~ /name=soap/)
                 text = text maybe("optimizer.frequency", "- 1 2")
             if (all ~ /name=muon/)
