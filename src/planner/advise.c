@@ -78,8 +78,7 @@ static bool more_tensor(struct layout *l, const struct shape *shape)
     if (shape->heads % (2 * l->tensor) != 0) return false;
     if (!from_data(l, &l->tensor)) return false;
     if (l->grid_tensor % l->tensor != 0) l->grid_tensor = l->tensor;
-    if (!habits_of[l->as].block_whole || l->recompute != RECOMPUTE_BLOCK)
-        l->sequence_parallel = true;
+    l->sequence_parallel = layout_divides_tokens(l);
     return true;
 }
 

@@ -486,6 +486,10 @@ static void block_context(const struct cost *cost, struct passes *out)
                                   s->in_experts.tensors /
                                       layout_experts(l).places},
                  &out->pass[COST_W]);
+    if (habits_of[l->as].ring) {
+        cost_ring(cost, out);
+        return;
+    }
     seconds = cost_collective(cost, COLLECTIVE_ALL_GATHER, group, bytes,
                               &guessed);
     out->pass[COST_F].seconds[CAUSE_CONTEXT] += seconds;
@@ -545,12 +549,17 @@ static void recompute_block(const struct cost *cost, struct passes *out)
     struct passes last = {0};
 
     spent_add(&out->pass[COST_B], &again, 1);
-    if (cost->layout->as != AS_LOCKSTEP) return;
+    if (cost->layout->as != AS_LOCKSTEP &&
+        !habits_of[cost->layout->as].ends_early)
+        return;
     for (int i = 0; i < s->product_count; i++)
         cost_products(cost, &s->products[i],
                       s->products[i].last +
                           kept_for_glu(cost, &s->products[i]), &last);
     last.pass[COST_F].seconds[CAUSE_TENSOR] = last_sum(cost);
+    if (habits_of[cost->layout->as].ends_early) /* rows come back for nothing */
+        last.pass[COST_F].seconds[CAUSE_EXPERT] =
+            again.seconds[CAUSE_EXPERT] / 2;
     spent_add(&out->pass[COST_B], &last.pass[COST_F], -1);
 }
 
@@ -594,7 +603,8 @@ void cost_block(const struct cost *cost, struct passes *out)
      * to them. */
     if (l->microbatches > 1 && l->bits < 32 && l->as != AS_LOCKSTEP &&
         !habits_of[l->as].sums_fused)
-        cost_moved(cost, 8 * (learns.dense + learns.experts),
+        cost_moved(cost, (4 + habits_of[l->as].gradient_bytes) *
+                             (learns.dense + learns.experts),
                    &out->pass[COST_W]);
 }
 

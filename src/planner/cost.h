@@ -83,10 +83,12 @@ double cost_collective(const struct cost *cost, enum collective op,
                        struct group_shape group, double bytes,
                        double *guessed);
 
-/* An all-to-all of which `outside` of the bytes for other nodes leave the node:
- * 1: all of them. */
+/* An all-to-all of which `outside` of the bytes for other nodes leave the node
+ * (1: all of them), and `inside` of all bytes go over its links; 0: those for
+ * other ranks of the node. */
+struct rows_once { double outside, inside; };
 double cost_exchange(const struct cost *cost, struct group_shape group,
-                     double bytes, double outside, double *guessed);
+                     double bytes, struct rows_once once, double *guessed);
 
 /* F, B (gradient of the input) and W of one block, embedding or head, for one
  * micro-batch. B includes what is recomputed for it. */

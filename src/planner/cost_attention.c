@@ -10,12 +10,15 @@ double cost_attention_rate(const struct cost *cost, double keys, double width,
         m, back ? WORK_ATTENTION_BACK : WORK_ATTENTION, keys, width,
         cost->layout->bits, cost_threads(cost));
     const bool measured = m->mark[M_ATTENTION] == MARK_MEASURED;
+    const double most = habits_of[cost->layout->as].attention_most;
+    double share;
 
     if (rate > 0) return rate;
-    return (measured ? m->value[M_PEAK_32] * cost_threads(cost)
-                     : cost_peak(cost, cost->layout->bits < 16
-                                      ? 16 : cost->layout->bits)) *
-           m->value[M_ATTENTION];
+    share = (measured ? m->value[M_PEAK_32] * cost_threads(cost)
+                      : cost_peak(cost, cost->layout->bits < 16
+                                       ? 16 : cost->layout->bits)) *
+            m->value[M_ATTENTION];
+    return most > 0 && most < share ? most : share;
 }
 
 void cost_attended(const struct cost *cost, const struct attended *a,

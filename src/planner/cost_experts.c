@@ -18,28 +18,42 @@ static double hidden_by_pairs(const struct cost *cost, int pass,
            cost->machine->value[M_COMM_BESIDE];
 }
 
-/* The share of a token's rows that leave the node where it goes once to each
- * node: of those that would. Experts are spread evenly; a router may choose
- * them in some of their groups only, of which each node has one. Lockstep's
- * rows go once there, and come back one by one. */
-static double sent_once(const struct cost *cost, struct group_shape group)
+/* How many of `parts` of the experts have experts of a token, at most and in
+ * the mean. Experts are spread evenly; a router may choose them in some of
+ * their groups only. */
+static double parts_reached(const struct moe *m, double parts)
+{
+    double missed = 1, most = parts, draws = m->top_k, reached;
+
+    if (m->groups_chosen > 0 && m->groups <= parts)
+        most = m->groups_chosen * parts / m->groups;
+    else if (m->groups_chosen > 0 && m->groups_chosen < draws)
+        draws = m->groups_chosen; /* a group lies in one part */
+    for (int i = 0; i < draws; i++) missed *= 1 - 1 / parts;
+    reached = parts * (1 - missed);
+    return reached < most ? reached : most;
+}
+
+/* The shares of a token's rows that leave the node, and that go over its links,
+ * where it goes once to each node and from there once to each rank: of those
+ * that would. Lockstep's rows go once there, and come back one by one. */
+static struct rows_once sent_once(const struct cost *cost,
+                                  struct group_shape group)
 {
     const struct moe *m = &cost->shape->model.moe;
-    const double nodes = (double)group.ranks /
-                         group_on_node(cost->layout, group);
+    const int near = group_on_node(cost->layout, group);
+    const double nodes = (double)group.ranks / near;
     const bool own = cost->layout->as == AS_LOCKSTEP;
-    double missed = 1, reached;
+    struct rows_once once = {1, 0};
 
     if (cost->layout->rows_straight ||
-        (!own && !habits_of[cost->layout->as].rows_once) || nodes <= 1 ||
-        m->top_k == 0)
-        return 1;
-    for (int i = 0; i < m->top_k; i++) missed *= 1 - 1 / nodes;
-    reached = nodes * (1 - missed);
-    if (m->groups_chosen > 0 && m->groups == nodes &&
-        m->groups_chosen < reached)
-        reached = m->groups_chosen;
-    return own ? (reached / m->top_k + 1) / 2 : reached / m->top_k;
+        (!own && !habits_of[cost->layout->as].rows_once) || m->top_k == 0)
+        return once;
+    if (nodes > 1) once.outside = parts_reached(m, nodes) / m->top_k;
+    if (own) once.outside = (once.outside + 1) / 2;
+    else once.inside = parts_reached(m, layout_experts(cost->layout).places) /
+                       m->top_k * (near - 1) / near;
+    return once;
 }
 
 /* Bytes of an element of a row on its way there: blocks that have a recipe may
@@ -142,7 +156,7 @@ static void own_rows(const struct cost *cost, const double bytes[2],
     const struct expert_ranks e = layout_experts(l);
     const bool fused = !layout_defers(l);
     double guessed = 0, other[2] = {0, 0};
-    const double once = sent_once(cost, group);
+    const struct rows_once once = sent_once(cost, group);
     const double half[] = {
         cost_exchange(cost, group, bytes[COST_F] / TRAVEL_HALVES, once,
                       &guessed),

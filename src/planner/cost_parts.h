@@ -11,6 +11,8 @@ double cost_peak(const struct cost *cost, int bits);
 /* Attention of a block in F, `passes` times. */
 void cost_attention(const struct cost *cost, double passes, struct spent *out);
 bool cost_writes_scores(const struct cost *cost);
+/* Context ranks of torch need this in a block beside attention itself. */
+void cost_ring(const struct cost *cost, struct passes *out);
 /* Bytes of an element of an activation. */
 double cost_element_bytes(const struct cost *cost);
 /* Tokens of a micro-batch on a rank. */

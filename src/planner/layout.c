@@ -80,6 +80,15 @@ double layout_update_bytes(const struct layout *l)
     return bytes + 2 + (l->stored.split_masters ? passes : 0);
 }
 
+/* Megatron-LM recomputed whole blocks before it had sequence parallelism. */
+bool layout_divides_tokens(const struct layout *l)
+{
+    const struct habits *h = &habits_of[l->as];
+
+    return l->tensor > 1 && !h->tokens_whole &&
+           !(h->block_whole && l->recompute == RECOMPUTE_BLOCK);
+}
+
 enum program_as layout_program(enum program_as as,
                                const struct machine *machine)
 {
@@ -535,11 +544,7 @@ status layout_from_options(struct layout *l,
     TRY(read_zero(l, o->zero));
     l->recompute = recompute_of(o);
     l->again_moved = leaves_attention(o);
-    /* Megatron-LM recomputed whole blocks before it had sequence
-     * parallelism. */
-    l->sequence_parallel = l->tensor > 1 &&
-                           !(habits_of[l->as].block_whole &&
-                             l->recompute == RECOMPUTE_BLOCK);
+    l->sequence_parallel = layout_divides_tokens(l);
     TRY(check_recipe(o, l->as));
     l->bits = layout_bits(o, l->as);
     l->stored = layout_stored(o, l->as);

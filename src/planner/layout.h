@@ -94,6 +94,8 @@ struct stored layout_stored(const struct options *options, enum program_as as);
 double layout_master_bytes(const struct layout *layout);
 double layout_state_bytes(const struct layout *layout);
 double layout_states_bytes(const struct layout *layout);
+/* Whether tensor ranks divide the tokens of what they all compute. */
+bool layout_divides_tokens(const struct layout *layout);
 /* Bytes that the update of the optimizer moves for a parameter. */
 double layout_update_bytes(const struct layout *layout);
 /* The program that `as` means: Megatron-LM has other habits on devices that

@@ -282,7 +282,9 @@ static status visit(void *argument, const struct exchange *row)
 
     seconds = op == COLLECTIVE_ALL_TO_ALL && row->between > 0
                   ? cost_exchange(cost, group, whole,
-                                  left_node(cost, row, group, whole), &guessed)
+                                  (struct rows_once){
+                                      left_node(cost, row, group, whole), 0},
+                                  &guessed)
                   : cost_collective(cost, op, group, whole, &guessed);
     if (cause == CAUSE_EXPERT && op == COLLECTIVE_ALL_TO_ALL)
         c->travelling += seconds * (double)row->calls;

@@ -204,11 +204,12 @@ static void add_states(const struct layout *l, double parameters,
     /* With float32 weights there is no other copy of them. */
     const double master = l->bits == 32 ? 0 : layout_master_bytes(l);
     const double states = layout_states_bytes(l);
+    const double shard = habits_of[l->as].shard_bytes;
 
     /* Shards of float32 are 16 bits wide when they are gathered. */
-    if (habits_of[l->as].narrow_shards) {
-        out->weights += 4 * parameters / layout_division(l, 3);
-        out->states += states * learn / layout_division(l, 1);
+    if (shard > 0) {
+        out->weights += shard * parameters / layout_division(l, 3);
+        out->states += states * shard / 4 * learn / layout_division(l, 1);
     } else {
         out->weights += weight * parameters / layout_division(l, 3);
         out->states += (master * parameters + states * learn) /

@@ -171,7 +171,7 @@ static double rows_share(const struct cost *cost, int constant, double own)
 /* Each member sends straight to each: over the links of its node to those that
  * are there, through its own port to others, at the same time. */
 static double all_to_all(const struct cost *cost, struct group_shape group,
-                         double bytes, double outside)
+                         double bytes, struct rows_once once)
 {
     const double *v = cost->machine->value;
     const double each = bytes / group.ranks;
@@ -182,8 +182,10 @@ static double all_to_all(const struct cost *cost, struct group_shape group,
         rows_share(cost, M_LINK, library ? 0 : h->rows_link);
     const double port = rows_share(cost, M_NIC, library ? h->library_port
                                                         : h->rows_port);
-    const double inside = (near - 1) * each / (v[M_LINK_RATE] * link);
-    const double ports = outside * (group.ranks - near) * each /
+    const double inside = (once.inside > 0 ? once.inside * bytes
+                                           : (near - 1) * each) /
+                          (v[M_LINK_RATE] * link);
+    const double ports = once.outside * (group.ranks - near) * each /
                          (v[M_NIC_RATE] * port *
                           node_ports(cost->machine, cost->layout->per_node));
 
@@ -199,7 +201,7 @@ static bool is_guess(const struct machine *machine)
 
 static double collective(const struct cost *cost, enum collective op,
                          struct group_shape group, double bytes,
-                         double outside, double *guessed)
+                         struct rows_once once, double *guessed)
 {
     const double n = group.ranks;
     const struct measured_collective *row;
@@ -214,7 +216,7 @@ static double collective(const struct cost *cost, enum collective op,
     if (op == COLLECTIVE_ALL_REDUCE)
         seconds += 2 * (n - 1) / n * bytes / rate;
     else if (op == COLLECTIVE_ALL_TO_ALL)
-        seconds += all_to_all(cost, group, bytes, outside);
+        seconds += all_to_all(cost, group, bytes, once);
     else
         seconds += (op == COLLECTIVE_SEND ? 1 : (n - 1) / n) * bytes / rate;
     if (is_guess(cost->machine)) *guessed += seconds;
@@ -250,12 +252,13 @@ double cost_collective(const struct cost *cost, enum collective op,
                        struct group_shape group, double bytes,
                        double *guessed)
 {
-    return collective(cost, op, group, bytes, 1, guessed);
+    return collective(cost, op, group, bytes, (struct rows_once){1, 0},
+                      guessed);
 }
 
 double cost_exchange(const struct cost *cost, struct group_shape group,
-                     double bytes, double outside, double *guessed)
+                     double bytes, struct rows_once once, double *guessed)
 {
-    return collective(cost, COLLECTIVE_ALL_TO_ALL, group, bytes, outside,
+    return collective(cost, COLLECTIVE_ALL_TO_ALL, group, bytes, once,
                       guessed);
 }

@@ -12,13 +12,24 @@
  * (its maintainers in NVIDIA/nccl-tests, issues 130 and 267), of which 46 to 48
  * GB/s of 50 are expected (issue 290). The attention of llm-foundry until 2024
  * (attn_impl: triton) is the one in Triton that arXiv:2307.08691, 4.1, found
- * 1.3 to 1.5 times slower than FlashAttention-2 in F, twice in B. */
+ * 1.3 to 1.5 times slower than FlashAttention-2 in F, twice in B. That of
+ * torch on an H100 is FlashAttention-2, which reaches up to 335 TFLOP/s there
+ * (arXiv:2307.08691, 4.1); torchtitan leaves cuDNN's out with context ranks
+ * (torchtitan/utils.py, 2024-12: FLASH_ATTENTION and EFFICIENT_ATTENTION).
+ *
+ * NeMo AutoModel (commit c2b7f37) starts two products for each expert in F
+ * (grouped_gemm 1.1.4 in components/moe/experts.py), with a gap each; Adam of
+ * torch reads and writes numbers of bfloat16 twenty times for a parameter.
+ * InternLM of 2023 has FlashAttention 1.0.5 (doc/en/install.md), half as fast
+ * as the second (arXiv:2307.08691, abstract), and operations that are not
+ * fused; its sums, owners and tokens are those of
+ * internlm/solver/optimizer/hybrid_zero_optim.py and configs/7B_sft.py. */
 #include "planner/program_habits.h"
 
 const char *const as_names[AS_COUNT] = {
     "lockstep", "megatron", "torchtitan", "megatron-core",
     "megatron-deepspeed", "pytorch", "nanotron", "nemo", "llm-foundry",
-    "torchtitan-bf16", "pytorch-bf16"};
+    "torchtitan-bf16", "pytorch-bf16", "automodel", "jax", "internlm"};
 
 /* Megatron-Core, and NeMo, which runs it with other gradients. */
 #define CORE(update, gradient)                                             \
@@ -29,15 +40,20 @@ const char *const as_names[AS_COUNT] = {
      .rows_link = 0.775, .library_port = 0.92, .codes_kept = true,         \
      .sums_fused = true}
 
-#define TORCHTITAN                                                         \
+#define FLASH_2 335e12
+
+#define COMPILED                                                           \
     .kernels = 1.2, .gap = 1e-5, .host = 3e-5, .moved = 1,                 \
     .update_bytes = 30, .gradient_bytes = 4, .beside = true,               \
-    .narrow_shards = true
+    .shard_bytes = 4
+
+#define TORCHTITAN                                                         \
+    COMPILED, .attention_most = FLASH_2, .ring = true, .ends_early = true
 
 #define PYTORCH                                                            \
     .kernels = 2, .gap = 1e-5, .host = 4.6e-5, .moved = 2,                 \
     .update_bytes = 46, .gradient_bytes = 4, .beside = true,               \
-    .narrow_shards = true
+    .shard_bytes = 4
 
 /* Bytes of an update: it reads gradient, two moments and weight, writes three
  * and the narrow one: 30. Programs without one pass for all also clear the
@@ -58,12 +74,25 @@ const struct habits habits_of[AS_COUNT] = {
                                .gradient_bytes = 4, .waits = 2,
                                .scores = true, .masks = true,
                                .block_whole = true},
-    [AS_PYTORCH] = {PYTORCH},
-    [AS_PYTORCH_BF16] = {PYTORCH, .sent_bytes = 2},
+    [AS_PYTORCH] = {PYTORCH, .attention_most = FLASH_2},
+    [AS_PYTORCH_BF16] = {PYTORCH, .sent_bytes = 2,
+                         .attention_most = FLASH_2},
     [AS_NANOTRON] = {.kernels = 2, .gap = 2e-5, .host = 4.6e-5, .moved = 1,
                      .update_bytes = 46, .gradient_bytes = 4, .waits = 1,
                      .masks = true,
                      .border_divided = true, .block_whole = true},
     [AS_NEMO] = CORE(40, 2),
-    [AS_LLM_FOUNDRY] = {PYTORCH, .attention = {1.4, 2}},
+    [AS_LLM_FOUNDRY] = {PYTORCH, .attention_most = FLASH_2,
+                        .attention = {1.4, 2}},
+    [AS_AUTOMODEL] = {.kernels = 1.2, .gap = 1e-5, .host = 3e-5,
+                      .each_expert = 2e-5, .moved = 1, .update_bytes = 40,
+                      .gradient_bytes = 2, .sent_bytes = 4, .beside = true,
+                      .shard_bytes = 2, .ends_early = true,
+                      .rows_once = true, .rows_port = 0.9, .rows_link = 0.775,
+                      .library_port = 0.92},
+    [AS_JAX] = {COMPILED},
+    [AS_INTERNLM] = {.kernels = 2, .gap = 1e-5, .host = 4.6e-5,
+                     .attention = {2, 2}, .moved = 2, .update_bytes = 46,
+                     .gradient_bytes = 2, .masks = true, .beside = true,
+                     .tokens_whole = true, .sums_whole = true, .owners = true},
 };

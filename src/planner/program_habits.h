@@ -19,6 +19,9 @@ enum program_as {
     AS_LLM_FOUNDRY,        /* MosaicML's FSDP of 2023 */
     AS_TORCHTITAN_BF16,    /* as torchtitan and pytorch, but gradients are */
     AS_PYTORCH_BF16,       /* summed in bfloat16 (reduce_dtype of FSDP) */
+    AS_AUTOMODEL,          /* NeMo's: FSDP, Transformer Engine, DeepEP */
+    AS_JAX,                /* MaxText, PaLM */
+    AS_INTERNLM,           /* of 2023 */
     AS_COUNT
 };
 extern const char *const as_names[AS_COUNT];
@@ -33,6 +36,8 @@ struct habits {
                             * first, in F and in B; W: twice as long */
     double attention[2];   /* times that attention takes longer than the fused
                             * one of the machine, in F and in B; 0: once */
+    double attention_most; /* FLOP/s that its attention reaches; 0: the
+                            * machine's */
     double moved;          /* times that what is no product moves its bytes:
                             * more where operations are not fused */
     double update_bytes;   /* moved by the update of a parameter; Lockstep:
@@ -47,16 +52,25 @@ struct habits {
     bool gathers_beside;   /* the weights of zero 1 and 2: under the next F */
     bool border_divided;   /* tensor ranks send parts of what they all have */
     bool block_whole;      /* no sequence parallelism where blocks are made
-                            * again */
+                            * again, */
+    bool tokens_whole;     /* or nowhere */
+    bool sums_whole;       /* all-reduce of gradients whatever zero is */
+    bool owners;           /* zero 1 divides whole tensors: each owner tells
+                            * the others, one after the other */
+    bool ends_early;       /* a block that is made again ends with the last
+                            * input that B reads */
     bool rows_once;        /* a token goes once to each node that has experts of
-                            * it, and on from there */
+                            * it, and on from there, once to each rank */
     double rows_port, rows_link; /* shares of a network port, and of a link of
                             * the node, that exchanges of rows reach; 0: the
                             * machine's */
     double library_port;   /* of a port, with moe.exchange=flat; 0: as well */
-    bool narrow_shards;    /* weights have float32 shards alone */
+    double shard_bytes;    /* of a weight, where shards are all that there is of
+                            * it: 4, or 2, when its moments are narrow, too */
     bool codes_kept;       /* 8-bit inputs of products are made once: of weights
                             * in a step, of rows for F and W together */
+    bool ring;             /* attention of context ranks is torch's ring
+                            * (cost_context.c) */
     bool sums_fused;       /* products of W add to float32 sums of gradients */
 };
 extern const struct habits habits_of[AS_COUNT];

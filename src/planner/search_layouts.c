@@ -400,9 +400,7 @@ static status each_micro_batch(struct hunt *h)
         if (b > h->request->batch) break;
         for (int r = 0; r < RECOMPUTES; r++) {
             h->l.recompute = (enum recompute)r;
-            h->l.sequence_parallel =
-                h->l.tensor > 1 && !(habits_of[h->l.as].block_whole &&
-                                     r == RECOMPUTE_BLOCK);
+            h->l.sequence_parallel = layout_divides_tokens(&h->l);
             h->l.microbatches = 2;
             h->l.pipe = h->l.data = 1; /* costs of a block do not see them */
             if (h->look == LOOK_NEAR) {

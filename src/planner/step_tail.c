@@ -61,7 +61,13 @@ double cost_reduction(const struct cost *cost, double dense_bytes,
     const struct layout *l = cost->layout;
     const enum collective op = l->zero > 0 ? COLLECTIVE_REDUCE_SCATTER
                                            : COLLECTIVE_ALL_REDUCE;
+    struct layout one = *l;
+    const struct cost whole = {cost->machine, cost->shape, &one};
 
+    one.whole_shards = false;
+    if (habits_of[l->as].sums_whole)
+        return cost_weights(&whole, COLLECTIVE_ALL_REDUCE, dense_bytes,
+                            expert_bytes, guessed);
     return cost_weights(cost, op, dense_bytes, expert_bytes, guessed) +
            cost_copies(cost, l->parts[1] ? COLLECTIVE_REDUCE_SCATTER
                                          : COLLECTIVE_ALL_REDUCE,
@@ -91,6 +97,7 @@ double cost_messages(const struct cost *cost)
         blocks * learns.experts * habits_sent(l->as), &guessed);
     if (l->zero == 3)
         return l->microbatches * 2 * gather + reductions * reduce;
+    if (habits_of[l->as].sums_whole) reduce *= 2;
     return l->zero > 0 ? gather + reduce : 2 * reduce;
 }
 
@@ -249,6 +256,22 @@ static double not_hidden(const struct tail *t, double seconds)
     return seconds - beside > first ? seconds - beside : first;
 }
 
+/* Seconds until the first bytes of each owner have passed all ranks, one after
+ * the other. */
+static double owners_tell(const struct cost *cost, double *guessed)
+{
+    const struct layout *l = cost->layout;
+    const struct group_shape group = l->whole_shards
+                                         ? group_of(l, CAUSE_SHARD)
+                                         : data_group(l);
+    const double tensors = cost->shape->block.tensors *
+                           (double)cost->shape->layers / l->pipe;
+
+    if (!habits_of[l->as].owners || l->zero < 1 || l->zero > 2) return 0;
+    return (tensors < group.ranks ? tensors : group.ranks) *
+           cost_collective(cost, COLLECTIVE_ALL_GATHER, group, 0, guessed);
+}
+
 static status add_regather(struct tail *t, int rank)
 {
     const struct cost *cost = t->cost;
@@ -270,6 +293,7 @@ static status add_regather(struct tail *t, int rank)
         item.seconds += cost_copies(cost, COLLECTIVE_ALL_GATHER,
                                     bytes * tail_parameters(cost, rank),
                                     &guessed);
+    item.seconds += owners_tell(cost, &guessed);
     item.guessed = guessed;
     item.ports = group_on_node(l, group) >= group.ranks ? 1 : 2;
     if (habits_of[l->as].gathers_beside)

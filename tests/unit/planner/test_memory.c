@@ -111,5 +111,29 @@ TEST(inputs_of_products_are_kept_in_8_bits)
     CHECK(memory_block_activations(&l, &shape) == 4096 * wide);
 }
 
+/* Adam on a model in bfloat16 holds weights and moments in it: 2 + 2 + 4 bytes
+ * a parameter, where others have 4 + 4 + 8. */
+TEST(states_of_automodel_are_narrow)
+{
+    const struct shape shape = {
+        .layers = 2, .heads = 32, .kv_heads = 8, .head_width = 128,
+        .width = 4096, .feed_forward = 14336, .vocab = 32000,
+        .sequence = 4096, .gated = true, .block.parameters = 2e8};
+    struct layout l = {.as = AS_TORCHTITAN, .pipe = 1, .data = 1, .shard = 1,
+                       .context = 1, .tensor = 1, .expert = 1, .batch = 1,
+                       .micro_batch = 1, .microbatches = 1, .chunks = 1,
+                       .bits = 16, .schedule = "1f1b"};
+    struct memory wide, narrow;
+
+    memory_of(&l, &shape, 0, &wide);
+    l.as = AS_AUTOMODEL;
+    memory_of(&l, &shape, 0, &narrow);
+    CHECK(wide.weights > 0 && wide.states == 2 * wide.weights);
+    CHECK(narrow.weights == wide.weights / 2);
+    CHECK(narrow.states == wide.states / 2);
+    CHECK(narrow.gradients == wide.gradients / 2);
+}
+
 TEST_MAIN(megatron_figure_1, megatron_figure_7,
-          inputs_of_products_are_kept_in_8_bits)
+          inputs_of_products_are_kept_in_8_bits,
+          states_of_automodel_are_narrow)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "planner/predict.h"
+#include "planner/step_tail.h"
 #include "tests/test.h"
 #include "tests/unit/planner/shape_text.h"
 
@@ -383,6 +384,178 @@ TEST(kernels_of_lockstep_have_gaps)
     machine_free(&machine);
 }
 
+/* Seconds of attention in F of a block on a machine. */
+static double attention_on(const char *what, enum program_as as)
+{
+    struct layout l = layout_with(as, "1f1b");
+    struct passes block;
+    struct machine machine, other;
+    struct shape shape;
+
+    open_both(&shape, &other);
+    machine_free(&other);
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = what}));
+    l.expert = 1;
+    cost_block(&(struct cost){&machine, &shape, &l}, &block);
+    machine_free(&machine);
+    return block.pass[COST_F].seconds[CAUSE_ATTENTION];
+}
+
+/* FlashAttention-2 reaches 335 TFLOP/s on an H100, where others have kernels of
+ * 0.4 of the peak; nothing is faster than its device. */
+TEST(attention_of_torch_has_a_limit)
+{
+    const double h100 = attention_on("h100", AS_TORCHTITAN);
+
+    CHECK(fabs(h100 / attention_on("h100", AS_JAX) - 0.4 * 989 / 335) < 1e-3);
+    CHECK(h100 == attention_on("h100", AS_PYTORCH));
+    CHECK(attention_on("a100-80", AS_TORCHTITAN) ==
+          attention_on("a100-80", AS_JAX));
+    /* of the first FlashAttention */
+    CHECK(fabs(attention_on("a100-80", AS_INTERNLM) /
+                   attention_on("a100-80", AS_JAX) - 2) < 1e-9);
+}
+
+/* Products of B of a block of the llama family that is made again. */
+static double again(enum program_as as, enum recompute recompute)
+{
+    static const char yaml[] =
+        "model: {family: llama, vocab: 1024, layers: 4, width: 4096, "
+        "heads: 32, feed_forward: 16384}\n";
+    struct layout l = layout_with(as, "1f1b");
+    struct passes block;
+    struct machine machine;
+    struct shape shape;
+
+    shape_of_text(&shape, yaml, 4096);
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = "a100-80"}));
+    l.expert = 1;
+    l.recompute = recompute;
+    cost_block(&(struct cost){&machine, &shape, &l}, &block);
+    machine_free(&machine);
+    return block.pass[COST_B].seconds[CAUSE_PRODUCT];
+}
+
+/* Four of 4 + 3 x 4 units of products are last, and nothing reads again what
+ * they make. */
+TEST(torch_makes_no_last_product_again)
+{
+    const double once = again(AS_JAX, RECOMPUTE_NONE);
+    const double all = again(AS_JAX, RECOMPUTE_BLOCK) - once;
+    const double early = again(AS_TORCHTITAN, RECOMPUTE_BLOCK) - once;
+
+    CHECK(fabs(early / all - 12.0 / 16) < 0.02);
+    CHECK(again(AS_TORCHTITAN, RECOMPUTE_NONE) == once);
+    CHECK(again(AS_PYTORCH, RECOMPUTE_BLOCK) == once + all);
+}
+
+/* Seconds of rows of experts in F and in B, with so many groups of experts. */
+static void rows_of(enum program_as as, int groups, int ranks, double out[2])
+{
+    char yaml[256];
+    struct layout l = layout_with(as, "1f1b");
+    struct passes block;
+    struct machine machine;
+    struct shape shape;
+
+    snprintf(yaml, sizeof yaml, "model: {family: solar_open, vocab: 1024, "
+             "layers: 2, width: 4096, heads: 16, feed_forward: 768}\n"
+             "moe: {experts: 128, top_k: 8, intermediate_size: 768, groups: "
+             "%d, groups_chosen: 1, first_dense: 0}\n", groups);
+    shape_of_text(&shape, yaml, 16384);
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = "h100"}));
+    l.expert = ranks;
+    l.recompute = RECOMPUTE_BLOCK;
+    cost_block(&(struct cost){&machine, &shape, &l}, &block);
+    out[0] = block.pass[COST_F].seconds[CAUSE_EXPERT];
+    out[1] = block.pass[COST_B].seconds[CAUSE_EXPERT];
+    machine_free(&machine);
+}
+
+/* Eight choices among 128 experts of 8 ranks lie on 5.25 of them; those of one
+ * group of eight on one. B makes F again, but for the way back. */
+TEST(rows_go_once_to_each_rank)
+{
+    const double ranks = 8 * (1 - pow(7.0 / 8, 8));
+    double all[2], near[2], core[2], far[2];
+
+    rows_of(AS_AUTOMODEL, 1, 8, all);
+    rows_of(AS_AUTOMODEL, 16, 8, near);
+    rows_of(AS_MEGATRON_CORE, 16, 8, core);
+    rows_of(AS_AUTOMODEL, 16, 64, far);
+    CHECK(fabs(all[0] / near[0] / ranks - 1) < 0.04); /* latency */
+    CHECK(fabs(near[1] / near[0] - 1.5) < 1e-6);
+    CHECK(fabs(core[1] / core[0] - 2) < 1e-6);
+    CHECK(fabs(core[0] / near[0] - 1) < 1e-6);
+    CHECK(far[0] > 2 * near[0]); /* over ports */
+}
+
+/* Step with zero 1 over so many ranks, or over those of a node. */
+static double zero_1(enum program_as as, int ranks, bool inside)
+{
+    static const char yaml[] =
+        "model: {family: llama, vocab: 32768, layers: 32, width: 4096, "
+        "heads: 32, feed_forward: 11008, tied: false}\n";
+    struct layout l = {.as = as, .pipe = 1, .data = inside ? ranks / 8 : ranks,
+                       .shard = inside ? 8 : 1, .context = 1, .tensor = 1,
+                       .expert = 1, .per_node = 8, .batch = 8 * ranks,
+                       .micro_batch = 2, .microbatches = 4, .chunks = 1,
+                       .bits = 16, .zero = 1, .whole_shards = inside,
+                       .schedule = "1f1b"};
+    struct machine machine;
+    struct shape shape;
+    double step;
+
+    shape_of_text(&shape, yaml, 2048);
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = "a100-80"}));
+    step = step_of(&(struct cost){&machine, &shape, &l});
+    machine_free(&machine);
+    return step;
+}
+
+/* Whole tensors have owners, who tell all others in a ring: 32 blocks have 6
+ * tensors each, and a ring of 128 nodes is 5.5 ms long. */
+TEST(owners_of_tensors_tell_them_one_by_one)
+{
+    const double core = zero_1(AS_NEMO, 1024, false) -
+                        zero_1(AS_NEMO, 1024, true);
+    const double owners = zero_1(AS_INTERNLM, 1024, false) -
+                          zero_1(AS_INTERNLM, 1024, true);
+    const double few = zero_1(AS_INTERNLM, 64, false) -
+                       zero_1(AS_INTERNLM, 64, true);
+
+    print_message("nemo %.3f s, owners %.3f s; of 64 %.3f s\n", core, owners,
+                  few);
+    CHECK(fabs((owners - core) / (32 * 6 * 5.5e-3) - 1) < 0.1);
+    CHECK(few < owners / 2);
+}
+
+/* All-reduce sends twice what a reduce-scatter sends. */
+TEST(sums_are_whole_where_they_are)
+{
+    struct layout l = layout_with(AS_INTERNLM, "1f1b");
+    struct machine machine;
+    struct shape shape;
+    double guessed = 0, scattered, whole;
+
+    open_both(&shape, &machine);
+    l.expert = 1;
+    const struct cost cost = {&machine, &shape, &l};
+
+    whole = cost_reduction(&cost, 4e9, 0, &guessed);
+    l.as = AS_NEMO;
+    scattered = cost_reduction(&cost, 4e9, 0, &guessed);
+    CHECK(fabs(whole / scattered - 2) < 0.01);
+    l = layout_with(AS_INTERNLM, "1f1b");
+    l.tensor = 2;
+    CHECK(!layout_divides_tokens(&l));
+    l.as = AS_MEGATRON;
+    CHECK(layout_divides_tokens(&l));
+    l.recompute = RECOMPUTE_BLOCK;
+    CHECK(!layout_divides_tokens(&l));
+    machine_free(&machine);
+}
+
 TEST_MAIN(codes_are_made_once_where_they_are_kept,
           sums_of_gradients_are_hidden_under_products,
           a_library_lets_the_device_wait_for_the_host,
@@ -393,4 +566,7 @@ TEST_MAIN(codes_are_made_once_where_they_are_kept,
           attention_of_llm_foundry_is_slower,
           each_expert_of_a_rank_keeps_the_host_busy,
           parts_that_are_made_again_are_those_that_are_named,
-          kernels_of_lockstep_have_gaps)
+          kernels_of_lockstep_have_gaps, attention_of_torch_has_a_limit,
+          torch_makes_no_last_product_again, rows_go_once_to_each_rank,
+          owners_of_tensors_tell_them_one_by_one,
+          sums_are_whole_where_they_are)
