@@ -8,6 +8,9 @@
     fit.py ... --gate MEAN MAX [MEAN MAX]     exit 1 where a prediction's mean
                                               or largest error is above, in %;
                                               the latter two: of mixtures
+    fit.py ... --page FILE                    exit 1 where a group of rows is
+                                              worse than the page says, or
+                                              has other rows
     fit.py ... --corpus [--worst N]           steps of VIA-Research/vTrain
                                               (arXiv:2312.12391, measured on
                                               A100): all of its 109 on many
@@ -34,6 +37,7 @@ import json
 import math
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -58,6 +62,7 @@ TIMID = 0.01  # rows that do not need a constant leave it near the usual
 STEPS = 240
 MFU_OFF = 0.6  # points: steps are published with two or three digits
 FITS_RIGHT = 0.97
+ROUNDED = 0.1  # percent: digits of the page
 
 def hash_of(source):
     return hashlib.sha256(source.encode()).hexdigest()
@@ -210,6 +215,29 @@ def table(program, rows, fitted, folder):
     return errors, sum(right) / len(right), off
 
 
+def read_page(path):
+    """Rows, mean and largest error of each group of rows on the page."""
+    found = re.findall(r"^([a-z0-9 ]+): (\d+) rows, mean ([\d.]+)%, "
+                       r"largest ([\d.]+)%$",
+                       pathlib.Path(path).read_text(encoding="utf-8"), re.M)
+    return {split: (int(rows), float(mean), float(most))
+            for split, rows, mean, most in found}
+
+
+def worse_than(page, errors):
+    """Sentences about groups that are worse than the page says."""
+    said = []
+    for split in sorted(page.keys() | errors.keys()):
+        own = errors.get(split, [])
+        rows, mean, most = page.get(split, (0, 0, 0))
+        if rows != len(own):
+            said.append(f"{split}: {len(own)} rows, the page has {rows}")
+        elif sum(own) / rows > mean + ROUNDED or max(own) > most + ROUNDED:
+            said.append(f"{split}: mean {sum(own) / rows:.2f}%, largest "
+                        f"{max(own):.2f}%, the page has {mean}% and {most}%")
+    return said
+
+
 def corpus_row(each):
     """Nodes there have four ports of 200 Gb/s for eight devices."""
     return {
@@ -251,6 +279,7 @@ def main():
     parser.add_argument("--fit", nargs="*", metavar="MACHINE",
                         help="all machines where none is named")
     parser.add_argument("--gate", nargs="+", type=float)
+    parser.add_argument("--page")
     parser.add_argument("--corpus", action="store_true")
     parser.add_argument("--worst", type=int, default=10)
     asked = parser.parse_args()
@@ -279,6 +308,8 @@ def main():
                 or max(errors[split]) > most for split, mean, most in gates)
     if asked.gate and (worse or off > MFU_OFF or right < FITS_RIGHT):
         sys.exit("the predictions are worse than the gate")
+    if asked.page and (said := worse_than(read_page(asked.page), errors)):
+        sys.exit("\n".join(said))
 
 
 if __name__ == "__main__":
