@@ -2,9 +2,14 @@
 /* mirror.c - checkpoints of a run in object storage. */
 #include "checkpoint/mirror.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/local_stores.h"
@@ -99,6 +104,70 @@ static status send_own(struct s3 *s3, const char *run)
     return OK;
 }
 
+/* ---- one writer ---- */
+
+static const char intro[] = "checkpoints of a run of lockstep\n";
+
+/* Not two of a pool of containers, in which all are process 1 of one name. */
+static void make_writer(struct mirror_writer *writer)
+{
+    uint64_t number = (uint64_t)clock_ns();
+    char host[64] = "";
+
+    if (getrandom(&number, sizeof number, GRND_NONBLOCK) < 0) errno = 0;
+    if (gethostname(host, sizeof host) != 0) host[0] = '\0';
+    host[sizeof host - 1] = '\0';
+    snprintf(writer->text, sizeof writer->text,
+             "%sprocess %lld of %s, %016" PRIx64 "\n", intro,
+             (long long)getpid(), host, number);
+}
+
+static status claim(struct s3 *s3, struct mirror_writer *writer)
+{
+    if (writer->text[0] == '\0') make_writer(writer);
+    TRY(s3_put(s3, "lockstep.txt", writer->text, strlen(writer->text)));
+    writer->claimed = true;
+    return OK;
+}
+
+/* The process that claimed the place; NULL: none, or the text is not whole. */
+static const char *claimed_by(const struct text *there)
+{
+    const size_t head = strlen(intro);
+
+    if (there->length <= head || strncmp(there->bytes, intro, head) != 0 ||
+        there->bytes[there->length - 1] != '\n')
+        return NULL;
+    return there->bytes + head;
+}
+
+/* Two runs in one place would replace each other's files. */
+static status check_writer(struct s3 *s3, const struct mirror_step *what)
+{
+    struct mirror_writer *writer = what->writer;
+    struct text there = {0};
+    const char *who = NULL;
+    status result;
+
+    if (writer == NULL) return OK;
+    if (!writer->claimed) return claim(s3, writer);
+    result = s3_get(s3, "lockstep.txt", sizeof writer->text, &there);
+    if (result == OK) who = claimed_by(&there);
+    if (result == ERR_MISSING || result == ERR_FORMAT) {
+        status_clear();
+        result = OK;
+    }
+    if (result == OK && who == NULL)
+        result = claim(s3, writer);
+    else if (result == OK && strcmp(there.bytes, writer->text) != 0)
+        result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
+            "checkpoint.mirror: another run (%.*s) sends its checkpoints to %s "
+            "since; end one of the two, or give it another place",
+            (int)strcspn(who, ",\n"), who, what->url);
+    text_free(&there);
+    return result;
+}
+
 /* ---- the whole ---- */
 
 /* Sends a step that the storage does not hold; says where it lies there. */
@@ -157,9 +226,11 @@ static status send_all(struct s3 *s3, const struct mirror_step *what)
     status result;
 
     TRY(what->may_write(what->run, true));
+    TRY(check_writer(s3, what));
     TRY_GOTO(done, result, mirror_objects_read(&there, s3));
     TRY_GOTO(done, result, send_missing(s3, what, &there));
     TRY_GOTO(done, result, send_place(s3, what, &there, &place));
+    TRY_GOTO(done, result, check_writer(s3, what));
     TRY_GOTO(done, result, send_own(s3, what->run));
     mirror_place_name(name, &place);
     snprintf(latest, sizeof latest, "%s\n", name);
@@ -207,8 +278,7 @@ status mirror_check(const char *url)
     TRY(s3_open(&s3, url));
     result = check_unused(s3, url);
     if (result == OK)
-        result = s3_put(s3, "lockstep.txt",
-                        "checkpoints of a run of lockstep\n", 33);
+        result = s3_put(s3, "lockstep.txt", intro, strlen(intro));
     s3_close(s3);
     return result;
 }

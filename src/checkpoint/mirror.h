@@ -21,8 +21,16 @@
  * checkpoint there. */
 status mirror_check(const char *url);
 
+/* A process that sends checkpoints to a place: lockstep.txt there names the one
+ * that began last, and the others send no more. Zeroed: not begun. */
+struct mirror_writer {
+    char text[160]; /* of lockstep.txt; "": not made */
+    bool claimed;   /* it stood there */
+};
+
 struct mirror_step {
     const char *run, *url;
+    struct mirror_writer *writer;        /* borrowed; NULL: nobody asks */
     int64_t step, keep_last, keep_every; /* as checkpoint_prune */
     /* OK: this process may still write for the run (control/lease.h). Asked
      * before a step is sent, before `latest` moves, and before old steps go. */
@@ -30,7 +38,8 @@ struct mirror_step {
 };
 /* A step that is there already is not sent again; earlier ones that are on the
  * disk and not there are sent, too. ERR_STOPPED: the time after
- * mirror_stop_soon is over; what is missing is sent with a later step. */
+ * mirror_stop_soon is over; what is missing is sent with a later step.
+ * ERR_CONFIG: refused, or another process sends there since. */
 status mirror_send(const struct mirror_step *what);
 /* The process is asked to end: it sends for 15 s more at most. */
 void mirror_stop_soon(void);

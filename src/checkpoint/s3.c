@@ -117,7 +117,8 @@ status s3_list(struct s3 *s3, status (*each)(void *argument, const char *key),
     CHECK(s3_encode(s3->place.prefix, prefix, sizeof prefix));
     do {
         struct request r = {.method = "GET", .query = query,
-                            .answer = &answer, .most = S3_ANSWER_MOST};
+                            .answer = &answer, .most = S3_ANSWER_MOST,
+                            .ends = "</ListBucketResult>"};
 
         snprintf(query, sizeof query, "%s%s%slist-type=2&prefix=%s%s",
                  token[0] != '\0' ? "continuation-token=" : "", token,

@@ -184,9 +184,18 @@ static size_t take_header(char *bytes, size_t size, size_t count,
     return length;
 }
 
+void s3_name(const struct s3 *s3, const char *key, char out[S3_NAME_BYTES])
+{
+    const char *prefix = s3->place.prefix;
+
+    snprintf(out, S3_NAME_BYTES, "s3://%.63s/%.511s%s%.1023s",
+             s3->place.bucket, prefix, prefix[0] != '\0' ? "/" : "",
+             key != NULL ? key : "");
+}
+
 static status refuse(const struct s3 *s3, const struct request *r)
 {
-    char code[64] = "", message[256] = "";
+    char code[64] = "", message[256] = "", name[S3_NAME_BYTES];
     size_t at = 0;
 
     (void)s3_element(r->refusal, r->refused, "Code", &at, code, sizeof code);
@@ -201,11 +210,9 @@ static status refuse(const struct s3 *s3, const struct request *r)
     const status kind = passes ? ERR_IO
                         : r->code == 404 ? ERR_MISSING : ERR_CONFIG;
 
-    FAIL(kind, "s3://%s/%s%s%s: %s of %s is refused: %d %s%s%s",
-         s3->place.bucket, s3->place.prefix,
-         s3->place.prefix[0] != '\0' ? "/" : "",
-         r->key != NULL ? r->key : "", r->method, s3->endpoint, r->code,
-         code[0] != '\0' ? code : "without a reason",
+    s3_name(s3, r->key, name);
+    FAIL(kind, "%s: %s of %s is refused: %d %s%s%s", name, r->method,
+         s3->endpoint, r->code, code[0] != '\0' ? code : "without a reason",
          message[0] != '\0' ? ", " : "", message);
 }
 
@@ -344,9 +351,10 @@ static bool is_error(struct request *r)
 
 status s3_ask_once(struct s3 *s3, struct request *r)
 {
-    char error[ERROR_TEXT_BYTES];
+    char error[ERROR_TEXT_BYTES], name[S3_NAME_BYTES];
     int code;
 
+    s3_name(s3, r->key, name);
     r->sent = r->got = 0;
     r->crc = 0;
     r->code = 0;
@@ -361,18 +369,21 @@ status s3_ask_once(struct s3 *s3, struct request *r)
     code = is_over(s3) ? 0 : curl.perform(s3->handle);
     if (is_over(s3))
         FAIL(ERR_STOPPED, s3->end_s > 0
-                              ? "s3://%s/%s: no answer in time"
-                              : "s3://%s/%s: not sent in the 15 s after the "
-                                "run was asked to stop",
-             s3->place.bucket, r->key != NULL ? r->key : "");
+                              ? "%s: no answer in time"
+                              : "%s: not sent in the 15 s after the run was "
+                                "asked to stop", name);
     if (r->too_long)
-        FAIL(ERR_FORMAT, "s3://%s/%s: has more than %lld bytes",
-             s3->place.bucket, r->key != NULL ? r->key : "",
+        FAIL(ERR_FORMAT, "%s: has more than %lld bytes", name,
              (long long)r->most);
     if (code != 0)
         FAIL(ERR_IO, "%s: %s", s3->endpoint,
              error[0] != '\0' ? error : curl.error(code));
-    return r->code >= 300 || (r->late && is_error(r)) ? refuse(s3, r) : OK;
+    if (r->code >= 300 || (r->late && is_error(r))) return refuse(s3, r);
+    if (r->ends != NULL && memmem(r->answer->bytes, r->answer->length, r->ends,
+                                  strlen(r->ends)) == NULL)
+        FAIL(ERR_IO, "%s: an answer without %s at its end; does something "
+                     "between here and there answer?", s3->endpoint, r->ends);
+    return OK;
 }
 
 status s3_ask(struct s3 *s3, struct request *r)

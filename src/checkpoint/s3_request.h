@@ -29,6 +29,7 @@ struct request {
     uint32_t crc;             /* of it */
     bool too_long;
     bool late;                /* an answer 200 may still be an <Error> */
+    const char *ends;         /* how an answer that is whole ends; or NULL */
     int code;                 /* of the answer */
     char etag[128];
     char refusal[S3_REFUSAL_BYTES];
@@ -40,5 +41,8 @@ struct request {
  * says. */
 status s3_ask(struct s3 *s3, struct request *r);
 status s3_ask_once(struct s3 *s3, struct request *r);
+/* s3://BUCKET/PREFIX/KEY, for messages. */
+enum { S3_NAME_BYTES = S3_BUCKET_BYTES + S3_PREFIX_BYTES + S3_KEY_BYTES + 8 };
+void s3_name(const struct s3 *s3, const char *key, char out[S3_NAME_BYTES]);
 
 #endif

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "checkpoint/s3_request.h"
 
-enum { PARTS_MOST = 10000, ETAG_BYTES = 36 /* "32 digits" */,
+enum { PARTS_MOST = 10000, SENT_MOST = 3, ETAG_BYTES = 36 /* "32 digits" */,
        WHOLE_KEY_BYTES = S3_PREFIX_BYTES + S3_KEY_BYTES };
 
 /* A file that is sent. */
@@ -368,18 +368,28 @@ static status was_sent(struct s3 *s3, struct sent_file *file, bool *same)
     return is_there(s3, file, same);
 }
 
+/* An object may be right and its answer wrong: it is read a second time before
+ * it is sent again. */
 static status put_checked(struct s3 *s3, struct sent_file *file, bool there)
 {
+    char name[S3_NAME_BYTES];
     bool same = false;
 
+    s3_name(s3, file->key, name);
     if (there) TRY(was_sent(s3, file, &same));
-    if (same) return OK;
-    TRY(file->length > S3_PART_BYTES ? put_large(s3, file)
-                                     : put_small(s3, file));
-    TRY(is_there(s3, file, &same));
-    if (same) return OK;
-    FAIL(ERR_IO, "s3://%s/%s: other bytes came back than were sent",
-         s3->place.bucket, file->key);
+    for (int tries = 0; !same; tries++) {
+        if (tries == SENT_MOST)
+            FAIL(ERR_IO, "%s: other bytes came back than were sent, %d times",
+                 name, tries);
+        if (tries > 0)
+            LOG(WARNING, "files", "%s: other bytes came back than were sent; "
+                "it is sent again", name);
+        TRY(file->length > S3_PART_BYTES ? put_large(s3, file)
+                                         : put_small(s3, file));
+        TRY(is_there(s3, file, &same));
+        if (!same) TRY(is_there(s3, file, &same));
+    }
+    return OK;
 }
 
 status s3_put_file(struct s3 *s3, const char *key, const char *path,

@@ -236,6 +236,7 @@ status keeper_mirror(const struct keeper *keeper, int64_t step)
 
     return mirror_send(&(struct mirror_step){
         .run = keeper->run, .url = o->checkpoint.mirror, .step = step,
+        .writer = keeper->writer,
         .keep_last = o->checkpoint.keep_last,
         .keep_every = o->checkpoint.keep_every, .may_write = lease_holds});
 }

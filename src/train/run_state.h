@@ -34,6 +34,7 @@ struct keeper {
     struct routing *routing;
     struct ranges *left_out;    /* samples of the order */
     const struct local_run *local; /* shards on each machine; NULL: RUN/ckpt */
+    struct mirror_writer *writer;  /* borrowed; NULL: others are not noticed */
 };
 
 /* Counters of a run: everything that is not a tensor. */

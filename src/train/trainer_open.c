@@ -590,6 +590,7 @@ static status use_pipeline(struct trainer *t)
     TRY(keeper_build(&t->keeper, &t->setup, &of, t->files.run.path));
     t->keeper.tokenizer = run_tokenizer_of(&t->tokenizer);
     t->keeper.local = t->files.local.used ? &t->files.local : NULL;
+    t->keeper.writer = &t->writer;
     TRY(trainer_check_build(t));
     if (t->request->set->values.checkpoint.async)
         TRY(background_use(&t->background, &t->keeper));

@@ -14,6 +14,7 @@
 #include "train/memory_copy.h"
 #include "observe/ledger.h"
 #include "observe/metrics.h"
+#include "checkpoint/mirror.h"
 #include "comm/call_sums.h"
 #include "step/noise.h"
 #include "step/replicas.h"
@@ -57,6 +58,7 @@ struct trainer {
     int traces;           /* a step is drawn: all ranks know it */
     struct profiler profiler;
     struct keeper keeper;
+    struct mirror_writer writer; /* of checkpoint.mirror */
     struct {
         struct run_dir run;
         struct local_run local; /* with checkpoint.local */

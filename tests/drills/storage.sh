@@ -188,6 +188,50 @@ for how in late lost; do
     else bad "the last answer: $how, and whole" "compare" out; fi
 done
 
+# --- objects that arrive cut, a list that somebody else answers ---
+for how in short page; do
+    tell fail $how
+    # shellcheck disable=SC2086
+    lockstep train config.yaml --run wrong.$how \
+        $mirrored/models/of/wrong.$how --set train.steps=14 >log 2>&1
+    words="it is sent again"
+    [ $how = short ] || words="without </ListBucketResult> at its end"
+    check_said "wrong on the way: $how" 0 "$words" $? log
+    must fetch s3://models/of/wrong.$how back.wrong.$how
+    if lockstep compare wrong.$how/ckpt/step-00000014 \
+        back.wrong.$how/ckpt/step-00000014 >out 2>&1
+    then ok "wrong on the way: $how, and whole"
+    else bad "wrong on the way: $how, and whole" "compare" out; fi
+done
+
+# --- a second run in the same place: the one that began before stops sending ---
+# shellcheck disable=SC2086
+start_until former 20 train config.yaml --run former $mirrored/models/of/two \
+    --set train.steps=1000000
+tries=0
+until lockstep fetch s3://models/of/two latter >out 2>&1; do
+    sleep 0.1
+    tries=$((tries + 1))
+    [ $tries -lt 300 ] || break
+done
+lockstep resume latter --ranks 1 --set checkpoint.mirror=s3://models/of/two \
+    --set checkpoint.keep_last=9 \
+    --set train.steps=$(($(sed 's/step-0*//' latter/ckpt/latest) + 20)) \
+    >log.latter 2>&1
+check_said "two runs in one place: the latter sends" 0 finished $? log.latter
+if until_line log "sends its checkpoints to s3://models/of/two since" 600
+then ok "two runs in one place: the former says so"
+else bad "two runs in one place: the former says so" "not said" log; fi
+kill -TERM "$child"
+ended "$child"
+code=$?
+must fetch s3://models/of/two back.two
+if [ $code -eq 75 ] && lockstep compare "$(newest latter)" "$(newest back.two)" \
+    >out 2>&1
+then ok "two runs in one place: that of the latter is there"
+else bad "two runs in one place: that of the latter is there" "exit $code" out
+fi
+
 # --- a step that other training reached ---
 # A run that goes back makes step 14 again; what a reader may read stays.
 must fetch s3://models/of/one again

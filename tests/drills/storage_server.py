@@ -11,7 +11,9 @@ there are, "parts KEY" in how many parts an object was sent, "text KEY" prints a
 small object, "sent KEY" how many parts of an object, and how often all of it,
 were sent since it was asked last, "open PREFIX" how many uploads in parts are
 open. "fail late" lets the next end of an upload in parts answer 200 with an
-error in it, "fail lost" does it but answers 500. "slow BYTES" makes a second address whose connections pass so many
+error in it, "fail lost" does it but answers 500; "fail short" keeps half of the
+next object of a step that is sent, "fail page" answers the next list with a page
+of HTML. "slow BYTES" makes a second address whose connections pass so many
 bytes a second (0: none at all) and prints it. Ends with its input."""
 import json
 import os
@@ -49,6 +51,18 @@ class Watched:
         if request["REQUEST_METHOD"] == "PUT":
             sent = SENT.setdefault(key, [0, 0])
             sent["partNumber" not in query] += 1
+        if FAILS == ["page"] and "list-type" in query:
+            FAILS.pop()
+            start("200 OK", [("Content-Type", "text/html")])
+            return [b"<html>please log in</html>"]
+        if FAILS == ["short"] and request["REQUEST_METHOD"] == "PUT" and \
+                "/step-" in key:
+            FAILS.pop()
+            answer = self.app(request, start)
+            body = STORAGE[0].get_object(Bucket="models", Key=key)["Body"].read()
+            STORAGE[0].put_object(Bucket="models", Key=key,
+                                  Body=body[:len(body) // 2])
+            return answer
         ends = request["REQUEST_METHOD"] == "POST" and "uploadId" in query
         if not ends or not FAILS:
             return self.app(request, start)
@@ -62,7 +76,7 @@ class Watched:
                 b"<Message>late</Message></Error>"]
 
 
-SENT, FAILS = {}, []
+SENT, FAILS, STORAGE = {}, [], []
 
 
 class Slow:
@@ -148,6 +162,7 @@ def main():
     key = iam.create_access_key(UserName="trainer")["AccessKey"]
     print(url, key["AccessKeyId"], key["SecretAccessKey"], flush=True)
     storage = client("s3", url, key["AccessKeyId"], key["SecretAccessKey"])
+    STORAGE.append(storage)
     for line in sys.stdin:
         print(command(storage, server.get_host_and_port()[1], line.split()),
               flush=True)

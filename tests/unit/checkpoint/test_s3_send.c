@@ -238,6 +238,19 @@ TEST(a_lost_answer_is_no_failure_where_the_file_is_whole)
     stop();
 }
 
+TEST(bytes_that_come_back_wrong_are_read_again_then_sent_again)
+{
+    const struct turn turns[] = {
+        BEGUN, {COMPLETE, 200, "<Done/>"}, {BACK, 200, "wrong"},
+        {BACK, 200, "wrong"}, BEGUN, {COMPLETE, 200, "<Done/>"},
+        {BACK, 200, "wrong"}, {BACK, 200, NULL}};
+
+    if (no_library()) return;
+    RUN(turns);
+    IS_OK(send_file(false));
+    stop();
+}
+
 TEST(an_upload_that_was_ended_is_begun_anew_once)
 {
     const struct turn turns[] = {
@@ -302,7 +315,8 @@ TEST(uploads_that_nobody_goes_on_with_are_removed)
     stop();
 }
 
-TEST_MAIN(an_interrupted_upload_goes_on_where_it_stopped,
+TEST_MAIN(bytes_that_come_back_wrong_are_read_again_then_sent_again,
+          an_interrupted_upload_goes_on_where_it_stopped,
           an_error_in_an_answer_200_is_repeated,
           a_lost_answer_is_no_failure_where_the_file_is_whole,
           an_upload_that_was_ended_is_begun_anew_once,
