@@ -348,40 +348,53 @@ static void explain_causes(const struct view *v)
     }
 }
 
-/* As Lockstep its own plan decides; what cannot be run yet is planned as much
- * smaller as the closed forms say. Sets of shards have closed forms alone. */
+/* As Lockstep its own plan decides. */
 static bool confirmed(struct view *v, struct advised *a, double most)
 {
     struct forecast *f = &v->forecast;
     struct candidate c = {.layout = a->layout};
-    int at;
+    bool fits;
 
     a->step_s *= v->lists_share;
-    if (f->as != AS_LOCKSTEP || f->exact_bytes <= 0 || a->layout.shard > 1)
-        return true;
-    if (!a->plan_only) {
-        const bool fits = found_fits(f, &c, most);
+    if (f->as != AS_LOCKSTEP || f->exact_bytes <= 0) return true;
+    fits = found_fits(f, &c, most);
+    a->memory_bytes = c.memory_bytes;
+    if (c.prediction.step_s > 0) a->step_s = c.prediction.step_s;
+    return fits;
+}
 
-        a->memory_bytes = c.memory_bytes;
-        if (c.prediction.step_s > 0) a->step_s = c.prediction.step_s;
-        return fits;
-    }
-    a->memory_bytes += f->exact_bytes -
-                       memory_largest(&f->layout, &f->shape, &at);
-    return a->memory_bytes > 0 && a->memory_bytes <= most;
+/* Appends " with NAME=VALUE", or " and ..." to one that is there. */
+static void name_setting(struct advised *a, const char *name, const char *value)
+{
+    const size_t used = strlen(a->what);
+
+    snprintf(a->what + used, sizeof a->what - used, " %s %s=%s",
+             strstr(a->what, " with ") == NULL ? "with" : "and", name, value);
 }
 
 /* More tensor ranks may need more leaves of the numerics grid. */
 static void name_grid(const struct forecast *f, struct advised *a)
 {
     const int leaves = layout_leaves(&f->layout, &f->shape).tensor;
-    const size_t used = strlen(a->what);
+    char ranks[16];
 
     if (f->as != AS_LOCKSTEP || leaves % a->layout.tensor == 0 ||
         strcmp(f->set.values.numerics.mode, "fast") == 0)
         return;
-    snprintf(a->what + used, sizeof a->what - used,
-             " with numerics.grid_tensor=%d", a->layout.tensor);
+    snprintf(ranks, sizeof ranks, "%d", a->layout.tensor);
+    name_setting(a, "numerics.grid_tensor", ranks);
+}
+
+/* The first pipeline takes the schedule that the advice was timed with. */
+static void name_schedule(const struct forecast *f, struct advised *a)
+{
+    const struct options *o = &f->set.values;
+
+    if (f->layout.pipe > 1 || a->layout.pipe == 1 ||
+        strcmp(o->schedule.name, a->layout.schedule) == 0)
+        return;
+    name_setting(a, "schedule.name", a->layout.schedule);
+    if (o->schedule.chunks > 0) name_setting(a, "schedule.chunks", "0");
 }
 
 /* How much longer than whole stages the executor's own lists take: advice is
@@ -414,6 +427,7 @@ static status find_advice(struct view *v, const struct cost *cost)
 
             if (!confirmed(v, a, most)) continue;
             name_grid(&v->forecast, a);
+            name_schedule(&v->forecast, a);
             kept->items[kept->count++] = *a;
         }
     }

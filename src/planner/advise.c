@@ -27,6 +27,7 @@ static bool nothing_kept(struct layout *l, const struct shape *shape)
     (void)shape;
     if (l->recompute == RECOMPUTE_BLOCK) return false;
     l->recompute = RECOMPUTE_BLOCK;
+    if (habits_of[l->as].block_whole) l->sequence_parallel = false;
     return true;
 }
 

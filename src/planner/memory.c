@@ -661,6 +661,19 @@ double memory_largest(const struct layout *l, const struct shape *s, int *at)
     return most;
 }
 
+double memory_left(const struct layout *l, const struct shape *s, double whole)
+{
+    struct layout here = *l;
+    double stays;
+    int at;
+
+    if (l->offload == OFFLOAD_NONE) return whole;
+    stays = memory_largest(l, s, &at);
+    here.offload = OFFLOAD_NONE;
+    whole += stays - memory_largest(&here, s, &at);
+    return whole > 0 ? whole : stays;
+}
+
 double memory_least(const struct layout *l, const struct shape *s,
                     struct known_sums known[2])
 {

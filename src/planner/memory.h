@@ -31,6 +31,10 @@ double memory_sum(const struct memory *memory);
 /* The largest over the pipe; *at is where. */
 double memory_largest(const struct layout *layout, const struct shape *shape,
                       int *at);
+/* The largest rank, of which `whole` bytes were planned without offloading:
+ * less by those that the closed forms put away. */
+double memory_left(const struct layout *layout, const struct shape *shape,
+                   double whole);
 /* No more than the largest, and found sooner: of the first and the last rank,
  * of Lockstep without what its frames take. `known` (zeroed at first) is kept
  * from one layout to the next. */

@@ -329,11 +329,12 @@ status forecast_layout(struct forecast *f)
     TRY(layout_from_options(&f->layout, &request));
     if (f->as == AS_LOCKSTEP && leaves_recompute(&f->set.values))
         f->layout.recompute = f->recompute;
-    f->layout.offload = f->offload;
-    if (f->offload != 0) f->exact_bytes = 0;
     if (f->as == AS_LOCKSTEP &&
         frames_of(&f->layout.frames, &f->layout, &f->shape) != OK)
         status_clear(); /* what is needed is planned to the byte */
+    f->layout.offload = f->offload;
+    if (f->exact_bytes > 0)
+        f->exact_bytes = memory_left(&f->layout, &f->shape, f->exact_bytes);
     return OK;
 }
 

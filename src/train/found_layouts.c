@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/meter.h"
 #include "base/jobs.h"
+#include "planner/memory.h"
 #include "setup/balance.h"
 
 enum { CHECKED_MORE = 14,  /* plans to the byte beyond those that are kept, */
@@ -33,9 +34,9 @@ static int nodes_of(const struct forecast *asked, int ranks)
 /* The memory of the candidate as the trainer would plan it. */
 static void take_memory(const struct forecast *f, struct candidate *c)
 {
-    c->memory_bytes = f->exact_bytes;
+    c->memory_bytes = memory_left(&c->layout, &f->shape, f->exact_bytes);
     c->position = f->exact_position;
-    c->prediction.memory_bytes = f->exact_bytes;
+    c->prediction.memory_bytes = c->memory_bytes;
 }
 
 static status plan_memory(struct forecast *f, struct candidate *c)
@@ -176,7 +177,6 @@ bool found_fits(struct forecast *forecast, struct candidate *candidate,
     char refused[REFUSED_BYTES];
     bool grid;
     const bool fits = check_exactly(&h, candidate, false, &grid, refused);
-
     if (fits && forecast_work(forecast, &candidate->layout) <= WALKED_WORK &&
         found_plan(&h, candidate, grid, found_time_as_plan) != OK)
         status_clear(); /* whole stages say how long it takes */
