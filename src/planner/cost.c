@@ -63,6 +63,22 @@ static double expert_starts(const struct cost *cost)
                            s->expert_blocks : 0;
 }
 
+/* Seconds of kernels that make rows of a rank's experts narrow, in F and in B:
+ * one expert after the other, before both products. Scales of whole tensors
+ * take four of them: zero, largest value, scale, codes (TransformerEngine of
+ * 2025-10: pytorch/csrc/extensions/cast.cpp, split_quantize, and
+ * common/recipe/current_scaling.cu). */
+static double expert_codes(const struct cost *cost)
+{
+    const struct layout *l = cost->layout;
+    const double local = (double)cost->shape->experts /
+                         layout_experts(l).places;
+
+    if (l->bits != 8 || !habits_of[l->as].codes_kept) return 0;
+    return 2 * (l->tensor_scales ? 4 : 1) * cost->machine->value[M_LAUNCH] *
+           local * cost->shape->expert_blocks;
+}
+
 /* The library's all-to-all asks the host how many rows go where: after it the
  * device has nothing else to do, and experts take as long as the host starts
  * them, or as they compute. `experts`: of expert_starts. */
@@ -77,7 +93,8 @@ static void experts_in_turn(const struct cost *cost, double experts,
             cost_products(cost, &s->products[i], s->products[i].each_block,
                           &work);
     for (int pass = 0; pass < COST_PASSES; pass++) {
-        const double host = (pass == COST_W ? 2 : 1) * experts;
+        const double host = pass == COST_W ? 2 * experts
+                                           : experts + expert_codes(cost);
         const double longer = host - spent_seconds(&work.pass[pass]);
 
         if (longer > 0) out->pass[pass].seconds[CAUSE_LAUNCH] += longer;
@@ -93,6 +110,7 @@ static void block_started(const struct cost *cost, struct passes *out)
     const bool in_turn = cost->layout->rows_straight;
     const double starts = expert_starts(cost);
     const double experts = in_turn ? 0 : starts;
+    const double codes = in_turn ? 0 : expert_codes(cost);
     double behind = 0; /* the device is done before the host: in one pass, or
                         * in B and W that follow each other */
     const double sums = cost->layout->tensor > 1 ? s->joins : 0;
@@ -105,7 +123,7 @@ static void block_started(const struct cost *cost, struct passes *out)
     for (int pass = 0; pass < COST_PASSES; pass++) {
         double *launch = &out->pass[pass].seconds[CAUSE_LAUNCH];
         const double host = h->host * kernels[pass] +
-                            (pass == COST_W ? 2 : 1) * experts;
+                            (pass == COST_W ? 2 * experts : experts + codes);
 
         cost_started(cost, kernels[pass], &out->pass[pass]);
         *launch += kernels[pass] * h->gap;

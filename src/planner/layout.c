@@ -549,6 +549,7 @@ status layout_from_options(struct layout *l,
     l->bits = layout_bits(o, l->as);
     l->stored = layout_stored(o, l->as);
     l->rows_straight = strcmp(o->moe.exchange, "flat") == 0;
+    l->tensor_scales = strcmp(o->numerics.recipe, "fp8-tensor") == 0;
     l->overlap_tensor = o->tensor.overlap > 1 || o->tensor.domino;
     l->threads = threads_of(l, o, request);
     if (l->as == AS_LOCKSTEP && layout_named_grid(o, &named))

@@ -37,6 +37,7 @@ struct layout {
     bool expert_context;     /* mesh.expert_context */
     int per_node;            /* ranks of a node */
     bool rows_straight;      /* moe.exchange=flat */
+    bool tensor_scales;      /* numerics.recipe=fp8-tensor */
     int64_t batch, micro_batch; /* sequences of a step; of a rank at once */
     int microbatches;        /* of a pipeline in a step */
     bool fine;               /* lists of whole stages have messages of as many

@@ -257,7 +257,7 @@ TEST(attention_of_llm_foundry_is_slower)
 
 /* Seconds of F, B and W of a block with so few tokens that the host is the
  * slower one; eight ranks have so many experts. */
-static double host_with(int experts)
+static double host_with(int experts, int bits, bool tensor_scales)
 {
     char yaml[256];
     struct layout l = layout_with(AS_MEGATRON_CORE, "1f1b");
@@ -272,6 +272,8 @@ static double host_with(int experts)
     shape_of_text(&shape, yaml, 16);
     IS_OK(machine_open(&machine, &(struct machine_choice){.what = "h100"}));
     l.expert = 8;
+    l.bits = bits;
+    l.tensor_scales = tensor_scales;
     cost_block(&(struct cost){&machine, &shape, &l}, &block);
     for (int i = 0; i < COST_PASSES; i++) sum += spent_seconds(&block.pass[i]);
     machine_free(&machine);
@@ -283,13 +285,27 @@ static double host_with(int experts)
  * 18.05 ms, of the same products. */
 TEST(each_expert_of_a_rank_keeps_the_host_busy)
 {
-    const double few = host_with(32), more = host_with(64),
-                 many = host_with(128);
+    const double few = host_with(32, 16, false),
+                 more = host_with(64, 16, false),
+                 many = host_with(128, 16, false);
 
     print_message("%.2f and %.2f ms more\n", 1e3 * (more - few),
                   1e3 * (many - few));
     CHECK(fabs((more - few) / 2.64e-3 - 1) < 0.3);
     CHECK(fabs((many - few) / 6.14e-3 - 1) < 0.05);
+}
+
+/* Sixteen experts make rows narrow before two products in F and in B: one
+ * kernel each, or four where scales are of whole tensors, of 6 microseconds. */
+TEST(rows_of_each_expert_become_narrow_alone)
+{
+    const double wide = host_with(128, 16, false);
+    const double blocks = host_with(128, 8, false);
+    const double tensors = host_with(128, 8, true);
+
+    CHECK(fabs((blocks - wide) / (16 * 2 * 2 * 6e-6) - 1) < 0.01);
+    CHECK(fabs((tensors - wide) / (4 * 16 * 2 * 2 * 6e-6) - 1) < 0.01);
+    CHECK(host_with(128, 16, true) == wide);
 }
 
 /* After the library's exchange the device has nothing to do but what the host
@@ -565,6 +581,7 @@ TEST_MAIN(codes_are_made_once_where_they_are_kept,
           dualpipe_hides_exchanges_of_experts, programs_differ_in_what_waits,
           attention_of_llm_foundry_is_slower,
           each_expert_of_a_rank_keeps_the_host_busy,
+          rows_of_each_expert_become_narrow_alone,
           parts_that_are_made_again_are_those_that_are_named,
           kernels_of_lockstep_have_gaps, attention_of_torch_has_a_limit,
           torch_makes_no_last_product_again, rows_go_once_to_each_rank,
