@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pareto.c - a point for each timed layout: step time to the right, free
- * memory upwards, the size of the point its bytes between nodes. Points that no
- * other beats in both are joined. */
+/* pareto.c - a point for each timed layout that is not refused: step time to
+ * the right, free memory upwards, the size of the point its bytes between
+ * nodes. Points that no other beats in the three are red. */
 #include "cli/pareto.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ struct frame { double fastest, slowest, most, network; };
 
 static bool shown(const struct candidate *c)
 {
-    return c->timed && c->prediction.step_s < 1e299;
+    return c->timed && !c->refused && c->prediction.step_s < 1e299;
 }
 
 static double headroom(const struct candidate *c,
@@ -50,21 +50,26 @@ static double at_x(const struct frame *f, double step)
 
 static double at_y(double room) { return BOTTOM - room * (BOTTOM - TOP); }
 
-static bool beaten(const struct search *s, const struct search_request *r,
-                   int i)
+/* Whether `a` is at least as good in all, and better in one. */
+static bool beats(const struct candidate *a, const struct candidate *b)
 {
-    const struct candidate *c = &s->found[i];
+    const double less[] = {
+        b->prediction.step_s - a->prediction.step_s,
+        b->memory_bytes - a->memory_bytes,
+        b->prediction.sent_network - a->prediction.sent_network};
+    bool better = false;
 
-    for (int j = 0; j < s->count; j++) {
-        const struct candidate *o = &s->found[j];
-
-        if (j != i && shown(o) &&
-            o->prediction.step_s <= c->prediction.step_s &&
-            headroom(o, r) >= headroom(c, r) &&
-            (o->prediction.step_s < c->prediction.step_s ||
-             headroom(o, r) > headroom(c, r)))
-            return true;
+    for (int i = 0; i < 3; i++) {
+        if (less[i] < 0) return false;
+        if (less[i] > 0) better = true;
     }
+    return better;
+}
+
+static bool beaten(const struct search *s, const struct candidate *c)
+{
+    for (int i = 0; i < s->count; i++)
+        if (shown(&s->found[i]) && beats(&s->found[i], c)) return true;
     return false;
 }
 
@@ -74,16 +79,18 @@ static status draw_points(const struct search *s,
 {
     for (int i = 0; i < s->count; i++) {
         const struct candidate *c = &s->found[i];
-        const bool front = shown(c) && !beaten(s, r, i);
         char text[160];
 
         if (!shown(c) || c->prediction.step_s > f->slowest) continue;
         TRY(text_printf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" "
-                             "fill=\"%s\" fill-opacity=\"0.7\"><title>%s, %s: "
-                             "%.4g s</title></circle>\n",
+                             "fill=\"%s\" fill-opacity=\"0.7\" data-seconds=\""
+                             "%.9g\" data-bytes=\"%.9g\" data-network=\"%.9g"
+                             "\"><title>%s, %s: %.4g s</title></circle>\n",
                         at_x(f, c->prediction.step_s), at_y(headroom(c, r)),
                         3 + 9 * sqrt(c->prediction.sent_network / f->network),
-                        front ? "#c4643c" : "#4878a8",
+                        beaten(s, c) ? "#4878a8" : "#c4643c",
+                        c->prediction.step_s, c->memory_bytes,
+                        c->prediction.sent_network,
                         layout_text(&c->layout, text, sizeof text),
                         c->layout.schedule, c->prediction.step_s));
     }
@@ -98,7 +105,7 @@ static status draw_axes(const struct frame *f, struct text *out)
                          "100%%\" fill=\"white\"/>\n<text x=\"%d\" y=\"24\" "
                          "font-size=\"14\">Layouts: time, free memory, bytes "
                          "between nodes (size); red: nothing is better in "
-                         "both</text>\n", WIDTH, HEIGHT, LEFT));
+                         "all three</text>\n", WIDTH, HEIGHT, LEFT));
     TRY(text_printf(out, "<path d=\"M%d %d V%d H%d\" fill=\"none\" "
                          "stroke=\"#444\"/>\n", LEFT, TOP, BOTTOM, RIGHT));
     for (int i = 0; i <= 4; i++) {

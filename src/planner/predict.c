@@ -8,6 +8,7 @@
 #include "kernels/math.h"
 #include "planner/memory.h"
 #include "planner/network.h"
+#include "planner/network_bytes.h"
 #include "planner/step_tail.h"
 
 enum { PATH_KINDS = 512 };
@@ -177,23 +178,6 @@ static void fill_memory(struct prediction *out, const struct cost *cost,
     out->fits = out->memory_bytes <= out->memory_limit &&
                 (there.offloaded <= v[M_HOST_BYTES] ||
                  (cost->layout->offload & OFFLOAD_DISK));
-}
-
-/* Bytes that a rank sends to other nodes in a step. */
-static double network_bytes(const struct cost *cost)
-{
-    const struct layout *l = cost->layout;
-    const struct group_shape pipe = group_of(l, CAUSE_PIPE);
-    const struct group_shape data = data_group(l);
-    const double gradients = 4 * tail_parameters(cost, 0);
-    double sum = 0;
-
-    if (pipe.ranks > 1 && group_on_node(l, pipe) < pipe.ranks)
-        sum += 2.0 * l->microbatches * l->chunks * cost_border_bytes(cost);
-    if (data.ranks > 1 && group_on_node(l, data) < data.ranks)
-        sum += gradients / group_on_node(l, data) *
-               (layout_division(l, 3) > 1 ? 2.0 * l->microbatches : 1.5);
-    return sum;
 }
 
 /* Tensor, context and expert ranks wait for their messages in the middle of a
