@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include "base/file.h"
 
 static bool rows_fit(const struct copy_slot *slot, size_t slot_bytes)
 {
@@ -19,10 +18,8 @@ bool copy_slot_is_whole(const struct copy_slot *slot, size_t slot_bytes)
     return slot->magic == copy_magic && rows_fit(slot, slot_bytes) &&
            slot->twin == 0 &&
            slot->state_length < COPY_STATE_BYTES &&
-           slot->state_crc == crc32c(0, slot->state,
-                                     (size_t)slot->state_length) &&
-           slot->crc == crc32c(0, (const char *)slot + COPY_ROWS,
-                               (size_t)slot->bytes);
+           slot->state_sum == copy_sum(slot->state, slot->state_length) &&
+           slot->sum == copy_sum((const char *)slot + COPY_ROWS, slot->bytes);
 }
 
 struct copy_slot *copy_slot_map(const struct copy_memory *memory,
@@ -47,7 +44,7 @@ bool copy_slot_has(const struct copy_slot *slot, const struct copy_rows *rows)
            slot->twin == 0 && rows->step >= 0 &&
            atomic_load(&slot->step) == rows->step &&
            slot->ranks == rows->ranks && slot->bytes == rows->bytes &&
-           slot->layout == rows->layout && slot->crc == rows->crc;
+           slot->layout == rows->layout && slot->sum == rows->sum;
 }
 
 /* From a slot of the twin; false: it has not those rows. */
@@ -57,7 +54,7 @@ static bool fill_from(const struct copy_memory *memory, struct copy_slot *slot,
     const size_t bytes = (size_t)memory->slot_bytes;
     const struct copy_rows rows = {slot->magic, atomic_load(&slot->step),
                                    slot->ranks, slot->bytes, slot->layout,
-                                   slot->crc};
+                                   slot->sum};
     uint64_t spoilt;
     struct copy_slot *twin = copy_slot_map(memory, slot->twin - 1, index,
                                            bytes);

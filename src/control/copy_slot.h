@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/huge_pages.h"
+#include "base/range_sum.h"
 
 enum { COPY_STATE_BYTES = 1 << 22, COPY_PAGE = 4096, COPY_SLOTS = 2 };
 
@@ -32,7 +33,7 @@ struct copy_slot {
     uint64_t carried;       /* 1: another node sent it */
     uint64_t twin;          /* the rank, and one more, in whose slot of this
                              * step the rows are; 0: they are in this one */
-    uint32_t crc, state_crc;
+    uint64_t sum, state_sum; /* copy_sum of the rows, and of `state` */
     uint64_t state_length;
     char state[COPY_STATE_BYTES];
 };
@@ -40,11 +41,11 @@ struct copy_slot {
 /* Rows begin at a huge page. */
 enum { COPY_ROWS = (sizeof(struct copy_slot) + HUGE_PAGE_BYTES - 1) /
                    HUGE_PAGE_BYTES * HUGE_PAGE_BYTES };
-static const uint64_t copy_magic = 0x6c6f636b636f7079; /* "lockcopy" */
+static const uint64_t copy_magic = 0x6c6f636b636f7032; /* "lockcop2" */
 /* The rows are the state of a rank, which writes the other slot in turn
- * (train/two_slots.h); crc is the range_sum of what the rank updates of them.
+ * (train/two_slots.h); sum is the range_sum of what the rank updates of them.
  * Only that rank, which knows where it lies, can compare it. */
-static const uint64_t copy_magic_state = 0x6c6f636b74757265;
+static const uint64_t copy_magic_state = 0x6c6f636b74757232;
 
 /* The file of a node. */
 struct copy_memory {
@@ -55,6 +56,14 @@ struct copy_memory {
 static inline bool copy_magic_is(uint64_t magic)
 {
     return magic == copy_magic || magic == copy_magic_state;
+}
+
+/* The range_sum of bytes alone. */
+static inline uint64_t copy_sum(const void *bytes, uint64_t length)
+{
+    const struct range_sum sum = {bytes, 0};
+
+    return range_sum_of(&sum, bytes, bytes, (size_t)length);
 }
 
 /* Before anything of it is written: it is not whole from now on. Who reads it
@@ -78,7 +87,7 @@ struct copy_rows {
     uint64_t magic;
     int64_t step;
     uint64_t ranks, bytes, layout;
-    uint32_t crc;
+    uint64_t sum;
 };
 
 /* Whether the slot itself holds those rows, not its twin. */

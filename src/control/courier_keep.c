@@ -23,8 +23,7 @@ static status receive_rows(struct agent *agent, struct wire *wire,
     slot->twin = head->twin;
     if (head->twin != 0) {
         *whole = courier_slot_twin(agent, head, &behind) == head->twin &&
-                 slot->state_crc == crc32c(0, slot->state,
-                                           (size_t)slot->state_length);
+                 slot->state_sum == copy_sum(slot->state, slot->state_length);
         return OK;
     }
     TRY(courier_rows_receive(wire, head, slot, whole));
@@ -44,8 +43,8 @@ static status receive_slot(struct agent *agent, struct wire *wire,
     slot->bytes = head->rows;
     slot->layout = head->layout;
     slot->carried = 1;
-    slot->crc = head->crc;
-    slot->state_crc = head->state_crc;
+    slot->sum = head->sum;
+    slot->state_sum = head->state_sum;
     slot->state_length = head->state_length;
     TRY(wire_get_bulk(wire, slot->state, (size_t)head->state_length));
     TRY(receive_rows(agent, wire, head, slot, whole));

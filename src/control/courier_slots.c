@@ -8,7 +8,6 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/fault.h"
-#include "base/file.h"
 
 /* Slots that stay mapped; ranks of other nodes whose copies are remembered. */
 enum { MAPS = 16, KEPT = 64 };
@@ -39,8 +38,8 @@ void head_from_slot(struct copy_head *head, const struct copy_slot *slot)
     head->magic = slot->magic;
     head->rows = slot->bytes;
     head->layout = slot->layout;
-    head->crc = slot->crc;
-    head->state_crc = slot->state_crc;
+    head->sum = slot->sum;
+    head->state_sum = slot->state_sum;
     head->state_length = slot->state_length;
     atomic_thread_fence(memory_order_acquire);
     if (atomic_load(&slot->spoilt) != head->spoilt)
@@ -128,7 +127,7 @@ struct copy_slot *courier_slot(int file, const struct copy_head *head,
 
 /* Behind the rows. */
 struct rows_end {
-    uint32_t crc, unspoilt;
+    uint64_t sum, unspoilt;
 };
 
 /* Whether the slot is what the head says still, and was all the while. */
@@ -146,14 +145,15 @@ status courier_rows_send(struct wire *wire, const struct copy_slot *slot,
 {
     static char part[1 << 18]; /* a courier has one thread */
     const char *rows = (const char *)slot + COPY_ROWS;
-    struct rows_end end = {.crc = 0};
+    const struct range_sum whole = {rows, 0};
+    struct rows_end end = {.sum = 0};
 
     for (uint64_t at = 0; at < head->rows;) {
         const uint64_t left = head->rows - at;
         const size_t now = left < sizeof part ? (size_t)left : sizeof part;
 
         memcpy(part, rows + at, now);
-        end.crc = crc32c(end.crc, part, now);
+        end.sum += range_sum_of(&whole, rows + at, part, now);
         TRY(wire_put_bulk(wire, part, now));
         at += now;
     }
@@ -166,17 +166,16 @@ status courier_rows_receive(struct wire *wire, const struct copy_head *head,
 {
     char *rows = (char *)slot + COPY_ROWS;
     struct rows_end end;
-    uint32_t crc;
+    uint64_t sum;
 
     *whole = false;
     TRY(fault_point("courier.keep"));
     TRY(wire_get_bulk(wire, rows, (size_t)head->rows));
     TRY(wire_get_bulk(wire, &end, sizeof end));
-    crc = crc32c(0, rows, (size_t)head->rows);
-    *whole = end.unspoilt == 1 && end.crc == crc &&
-             (head->magic == copy_magic_state || head->crc == crc) &&
-             slot->state_crc == crc32c(0, slot->state,
-                                       (size_t)slot->state_length);
+    sum = copy_sum(rows, head->rows);
+    *whole = end.unspoilt == 1 && end.sum == sum &&
+             (head->magic == copy_magic_state || head->sum == sum) &&
+             slot->state_sum == copy_sum(slot->state, slot->state_length);
     return OK;
 }
 
@@ -194,7 +193,7 @@ static bool has_rows(const struct copy_memory *memory, int rank,
                      const struct copy_head *head)
 {
     const struct copy_rows rows = {head->magic, head->step, memory->ranks,
-                                   head->rows, head->layout, head->crc};
+                                   head->rows, head->layout, head->sum};
     bool found = false;
 
     for (int i = 0; i < COPY_SLOTS && !found && rank != head->rank; i++) {

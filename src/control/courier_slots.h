@@ -18,7 +18,7 @@ struct copy_head {
     int64_t step;
     uint64_t rows, layout, state_length;
     uint64_t twin;        /* copy_slot.twin: then no rows are sent */
-    uint32_t crc, state_crc;
+    uint64_t sum, state_sum;
     uint64_t magic;
     uint64_t spoilt;      /* copy_slot.spoilt, when this was read */
 };
@@ -38,8 +38,8 @@ void courier_used(struct agent *agent, double *used_s);
  * file has none there. */
 struct copy_slot *courier_slot(int file, const struct copy_head *head,
                                bool grows);
-/* The rows, and behind them their CRC-32C as they left, and whether nothing was
- * written over them until then. */
+/* The rows, and behind them their copy_sum as they left, and whether nothing
+ * was written over them until then. */
 status courier_rows_send(struct wire *wire, const struct copy_slot *slot,
                          const struct copy_head *head);
 /* *whole: they are as they were in the sender's slot when it was whole. */

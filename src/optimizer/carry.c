@@ -11,7 +11,7 @@ struct carrying {
     const struct update *update;
     unsigned kinds;
     int64_t distance;
-    uint32_t sum;
+    uint64_t sum;
     char *done; /* carry_rest: what is before it */
     void (*act)(struct carrying *c, char *at, size_t bytes);
 };
@@ -82,7 +82,7 @@ static void add(struct carrying *c, char *at, size_t bytes)
     c->sum += range_sum_of(c->update->sum, at, at + c->distance, bytes);
 }
 
-uint32_t carry_sum(const struct update *update, unsigned kinds,
+uint64_t carry_sum(const struct update *update, unsigned kinds,
                    int64_t distance)
 {
     struct carrying c = {update, kinds, distance, 0, NULL, add};

@@ -26,7 +26,7 @@ void carry_copy(const struct update *update);
 void carry_rest(const struct update *update, char *data, size_t bytes);
 /* The sum of all parts of those kinds (1 << CARRY_...), at `distance` bytes
  * from their place; adds up to update->sum like what kernels write. */
-uint32_t carry_sum(const struct update *update, unsigned kinds,
+uint64_t carry_sum(const struct update *update, unsigned kinds,
                    int64_t distance);
 
 #endif

@@ -88,7 +88,7 @@ status qk_clip_share(struct qk_clip *clip, struct team *team, double *most)
 /* ---- the weights ---- */
 
 /* The share of a weight in what its update adds up; 0: it has none. */
-static uint32_t sum_of(const struct update_item *item)
+static uint64_t sum_of(const struct update_item *item)
 {
     if (item->sum == NULL) return 0;
     return range_sum_of(item->sum, item->weight.data, item->weight.data,
@@ -98,7 +98,7 @@ static uint32_t sum_of(const struct update_item *item)
 static status scale_part(const struct update *u, const struct update_item *item,
                          const void *factor)
 {
-    const uint32_t before = sum_of(item);
+    const uint64_t before = sum_of(item);
 
     TRY(u->kernels->scale(u->stream, item->weight, item->weight,
                           *(const double *)factor));

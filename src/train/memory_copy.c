@@ -45,9 +45,10 @@ static size_t rows_bytes(const struct memory_copy *copy)
 }
 
 /* Between the rows and `at`; the checksum of all. */
-static uint32_t rows_move(const struct pipeline *pipeline, char *at, bool out)
+static uint64_t rows_move(const struct pipeline *pipeline, char *at, bool out)
 {
-    uint32_t crc = 0;
+    const struct range_sum whole = {at, 0};
+    uint64_t sum = 0;
 
     for (int i = 0; i < pipeline->count; i++)
         for (int row = 0; row < MEMORY_OWNERS; row++) {
@@ -58,10 +59,10 @@ static uint32_t rows_move(const struct pipeline *pipeline, char *at, bool out)
             if (out && fault_point("copy.rows") != OK) status_clear();
             if (out) memcpy(at, host, m->bytes);
             else memcpy(host, at, m->bytes);
-            crc = crc32c(crc, at, m->bytes);
+            sum += range_sum_of(&whole, at, at, m->bytes);
             at += m->bytes;
         }
-    return crc;
+    return sum;
 }
 
 static char *slot_rows(struct copy_slot *kept)
@@ -364,9 +365,8 @@ static bool state_is_whole(const struct memory_copy *copy, int index)
 
     return kept->magic == copy_magic_state && kept->twin == 0 &&
            kept->state_length < COPY_STATE_BYTES &&
-           kept->state_crc == crc32c(0, kept->state,
-                                     (size_t)kept->state_length) &&
-           kept->crc == two_slots_sum(&copy->turns, index);
+           kept->state_sum == copy_sum(kept->state, kept->state_length) &&
+           kept->sum == two_slots_sum(&copy->turns, index);
 }
 
 static bool slot_is_whole(const struct memory_copy *copy, int index)
@@ -435,7 +435,7 @@ status memory_copy_restore(struct memory_copy *copy, int64_t step,
     if (atomic_load(&other->step) > step) copy_slot_spoil(other);
     if (copy->turns.step != NULL)
         TRY(two_slots_take(&copy->turns, kept == copy->slots[0] ? 0 : 1));
-    else if (rows_move(copy->pipeline, slot_rows(kept), false) != kept->crc)
+    else if (rows_move(copy->pipeline, slot_rows(kept), false) != kept->sum)
         FAIL(ERR_MEMORY, "the copy of step %" PRId64 " changed while it was "
              "read", step);
     /* Newer ones, which not all ranks have, are not of the history any more. */
@@ -544,8 +544,8 @@ static status fill_rows(struct memory_copy *copy, struct copy_slot *kept)
     kept->bytes = rows_bytes(copy);
     kept->magic = copy->turns.step != NULL ? copy_magic_state : copy_magic;
     if (copy->turns.step != NULL)
-        return two_slots_settle(&copy->turns, &kept->crc);
-    kept->crc = rows_move(copy->pipeline, slot_rows(kept), true);
+        return two_slots_settle(&copy->turns, &kept->sum);
+    kept->sum = rows_move(copy->pipeline, slot_rows(kept), true);
     return OK;
 }
 
@@ -570,7 +570,7 @@ status memory_copy_make(struct memory_copy *copy, int64_t step,
     kept->twin = 0;
     memcpy(kept->state, state, length);
     kept->state_length = length;
-    kept->state_crc = crc32c(0, state, length);
+    kept->state_sum = copy_sum(kept->state, length);
     TRY(fill_rows(copy, kept));
     atomic_store(&kept->step, step);
     copy->newest = step;
@@ -600,7 +600,7 @@ void memory_copy_give_back(struct memory_copy *copy)
 
     if (copy->turns.step == NULL || copy->lent < 0) return;
     kept = copy->slots[copy->turns.now];
-    if (kept->crc == two_slots_sum(&copy->turns, copy->turns.now))
+    if (kept->sum == two_slots_sum(&copy->turns, copy->turns.now))
         atomic_store(&kept->step, copy->lent);
     else copy->newest = -1; /* nobody waits until it has travelled */
     copy->lent = -1;

@@ -128,10 +128,10 @@ void two_slots_close(struct two_slots *slots)
 
 /* ---- sums ---- */
 
-static uint32_t parts_sum(const struct two_slots *slots, unsigned parts,
+static uint64_t parts_sum(const struct two_slots *slots, unsigned parts,
                           bool other)
 {
-    uint32_t sum = 0;
+    uint64_t sum = 0;
 
     for (int i = 0; i < pipeline_of(slots)->count; i++) {
         struct stage *stage = &pipeline_of(slots)->stages[i];
@@ -143,7 +143,7 @@ static uint32_t parts_sum(const struct two_slots *slots, unsigned parts,
     return sum;
 }
 
-uint32_t two_slots_sum(const struct two_slots *slots, int index)
+uint64_t two_slots_sum(const struct two_slots *slots, int index)
 {
     return parts_sum(slots, ALL_PARTS, index != slots->now);
 }
@@ -203,7 +203,7 @@ status two_slots_turn(struct two_slots *slots, bool keep, bool counts)
     return OK;
 }
 
-status two_slots_settle(struct two_slots *slots, uint32_t *sum)
+status two_slots_settle(struct two_slots *slots, uint64_t *sum)
 {
     TRY(fault_point("slots.settle"));
     if (!slots->updated) {

@@ -25,7 +25,7 @@ struct two_slots {
     bool lacks;     /* the other one lacks what updates do not write */
     bool updated;   /* since the last two_slots_settle, */
     bool counted;   /* of which kernels made the sum, in the last update */
-    uint32_t still; /* the sum of what no update writes */
+    uint64_t still; /* the sum of what no update writes */
 };
 
 /* Bytes of the rows in a slot: whole huge pages; 0: the stages do not have them
@@ -44,9 +44,9 @@ void two_slots_close(struct two_slots *slots);
  * new state will be asked for; else that takes a pass. */
 status two_slots_turn(struct two_slots *slots, bool keep, bool counts);
 /* A step is done: the checksum of the state. */
-status two_slots_settle(struct two_slots *slots, uint32_t *sum);
+status two_slots_settle(struct two_slots *slots, uint64_t *sum);
 /* The checksum of what is in a slot. */
-uint32_t two_slots_sum(const struct two_slots *slots, int index);
+uint64_t two_slots_sum(const struct two_slots *slots, int index);
 /* That slot is the state from now on. */
 status two_slots_take(struct two_slots *slots, int index);
 /* All of the state is zero, as memory is that nobody used. */

@@ -70,8 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     slot->carried = words[5];
     slot->state_length =
         (mode[0] & 16) != 0 ? words[6] : words[6] % (in.left + 1);
-    slot->crc = (uint32_t)words[7];
-    slot->state_crc = (uint32_t)(words[7] >> 32);
+    slot->sum = slot->state_sum = words[7];
     memset(slot->state, 0, dirty);
     dirty = in.left;
     memcpy(slot->state, in.bytes, in.left);
@@ -82,8 +81,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const bool good = fits(slot, slot_bytes);
 
     if (good && (mode[0] & REPAIRED) != 0) {
-        slot->state_crc = crc32c(0, slot->state, (size_t)slot->state_length);
-        slot->crc = crc32c(0, memory + COPY_ROWS, (size_t)slot->bytes);
+        slot->state_sum = copy_sum(slot->state, slot->state_length);
+        slot->sum = copy_sum(memory + COPY_ROWS, slot->bytes);
         CHECK(copy_slot_is_whole(slot, slot_bytes));
     }
     if (!copy_slot_is_whole(slot, slot_bytes)) return 0;

@@ -16,6 +16,7 @@
 #include "kernels/view.h"
 
 enum { AHEAD = 256 }; /* elements, of a line that is read */
+_Static_assert((int)LANES == (int)RANGE_SUM_WORDS, "a line is one of the sum");
 
 struct update_constants {
     float scale, beta1, beta2, rest1, rest2, epsilon, root, step, keep, decay,
@@ -53,7 +54,7 @@ struct update_run {
     bool past;        /* new ones lie apart: they go past the caches */
     const struct range_sum *sum;
     const char *base; /* of the sum */
-    uint32_t sums[LANES]; /* of what was written */
+    uint64_t total;   /* of what was written */
 };
 
 /* ---- formulas: kernels/reference/updates.c has the sources ---- */
@@ -164,7 +165,7 @@ ELEMENTARY void step_element(enum update_formula f,
 static void count_in(struct update_run *x, const void *at, const void *data,
                      size_t bytes)
 {
-    if (x->sum != NULL) x->sums[0] += range_sum_of(x->sum, at, data, bytes);
+    if (x->sum != NULL) x->total += range_sum_of(x->sum, at, data, bytes);
 }
 
 /* A line is asked for before it is needed, which takes a twentieth off the time
@@ -174,11 +175,10 @@ ELEMENTARY void line_ahead(const float *from)
     __builtin_prefetch(from + AHEAD, 0, 3);
 }
 
-/* words [LANES]: sums of the line's words. */
-ELEMENTARY void line_count(uint32_t *words, float *at, const float *line,
-                           bool past)
+ELEMENTARY void line_count(struct range_sum_lines *lines, float *at,
+                           const float *line, bool past)
 {
-    SIMD for (int j = 0; j < LANES; j++) words[j] += bits_of_f32(line[j]);
+    range_sum_line(lines, line);
     if (past) stream_line((char *)at, (const char *)line);
     else memcpy(at, line, LANES * sizeof *line);
 }
@@ -196,13 +196,12 @@ static int64_t page_end(const struct update_run *x, const float *now, int64_t i)
     return i + (int64_t)((RANGE_SUM_PAGE - used) / sizeof *now);
 }
 
-/* at: in their page. */
-static void page_count(struct update_run *x, const float *at,
-                       const uint32_t *words)
+/* count: of elements, from `at` on. */
+ELEMENTARY void page_count(struct update_run *x, const float *at,
+                           int64_t count, const struct range_sum_lines *lines)
 {
-    const uint32_t factor = range_sum_factor(place_of(x, at));
-
-    for (int j = 0; j < LANES; j++) x->sums[j] += factor * words[j];
+    x->total += range_sum_close(lines, place_of(x, at),
+                                (size_t)(count / LANES));
 }
 
 ELEMENTARY void line_round(enum dtype dtype, void *copy, int64_t i,
@@ -235,7 +234,7 @@ ELEMENTARY int64_t lines_whole(enum update_formula f,
     while (i + LANES <= r.count) {
         const int64_t begin = i;
         int64_t end = r.count;
-        uint32_t words[1 + UPDATE_STATES][LANES] = {{0}};
+        struct range_sum_lines of_w = {0}, of_a = {0}, of_b = {0};
 
         if (weights) end = least(end, page_end(x, r.w.now, i));
         if (writes && states) end = least(end, page_end(x, r.a.now, i));
@@ -252,18 +251,20 @@ ELEMENTARY int64_t lines_whole(enum update_formula f,
             if (two) memcpy(b, r.b.old + i, sizeof b);
             SIMD for (int j = 0; j < LANES; j++)
                 step_element(f, &c, r.g[i + j], &w[j], &a[j], &b[j]);
-            if (weights) line_count(words[0], r.w.now + i, w, past);
+            if (weights) line_count(&of_w, r.w.now + i, w, past);
             else memcpy(r.w.now + i, w, sizeof w);
-            if (writes && states) line_count(words[1], r.a.now + i, a, past);
+            if (writes && states) line_count(&of_a, r.a.now + i, a, past);
             else if (writes) memcpy(r.a.now + i, a, sizeof a);
-            if (two && states) line_count(words[2], r.b.now + i, b, past);
+            if (two && states) line_count(&of_b, r.b.now + i, b, past);
             else if (two) memcpy(r.b.now + i, b, sizeof b);
             if (r.copy != NULL)
                 ELEMENT_CHOOSE(r.copy_dtype, line_round, r.copy, i, w, LANES);
         }
-        if (weights) page_count(x, r.w.now + begin, words[0]);
-        if (writes && states) page_count(x, r.a.now + begin, words[1]);
-        if (two && states) page_count(x, r.b.now + begin, words[2]);
+        if (weights) page_count(x, r.w.now + begin, i - begin, &of_w);
+        if (writes && states)
+            page_count(x, r.a.now + begin, i - begin, &of_a);
+        if (two && states)
+            page_count(x, r.b.now + begin, i - begin, &of_b);
     }
     return i;
 }
@@ -516,7 +517,7 @@ static void masters_step(const struct update_job *job, int64_t first,
 }
 
 /* The sum of what it writes. */
-static uint32_t block_step(const struct update_job *job, int64_t first,
+static uint64_t block_step(const struct update_job *job, int64_t first,
                            int64_t count)
 {
     float copies[UPDATE_STATES][UPDATE_BLOCK];
@@ -526,21 +527,19 @@ static uint32_t block_step(const struct update_job *job, int64_t first,
         .copy_dtype = job->copy.dtype, .past = job->p->from != 0,
         .sum = job->p->sum,
         .base = job->p->sum == NULL ? NULL : job->p->sum->base};
-    uint32_t sum = 0;
 
     if (job->masters.weights != NULL) masters_step(job, first, count, &x);
     else rows_step(job, first, count, &x);
     for (int k = 0; k < UPDATE_STATES; k++)
         state_close(job, k, first, count, copies[k], &x);
-    for (int j = 0; j < LANES; j++) sum += x.sums[j];
-    return sum;
+    return x.total;
 }
 
 static void update_body(void *argument, int index, int count)
 {
     const struct update_job *job = argument;
     int64_t first, last;
-    uint32_t sum = 0;
+    uint64_t sum = 0;
 
     threads_split((job->count + UPDATE_BLOCK - 1) / UPDATE_BLOCK, 1, index,
                   count, &first, &last);

@@ -10,7 +10,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "base/file.h"
 #include "control/courier_slots.h"
 #include "tests/test.h"
 
@@ -47,9 +46,9 @@ static struct copy_slot *copy_of(const struct copy_memory *memory, int rank,
     slot->twin = 0;
     slot->state_length = 5;
     memcpy(slot->state, "state", 5);
-    slot->state_crc = crc32c(0, "state", 5);
+    slot->state_sum = copy_sum(slot->state, 5);
     memset(rows_of(slot), letter, ROWS_BYTES);
-    slot->crc = crc32c(0, rows_of(slot), (size_t)slot->bytes);
+    slot->sum = copy_sum(rows_of(slot), slot->bytes);
     atomic_store(&slot->step, step);
     return slot;
 }
@@ -228,12 +227,12 @@ static void first_flips(void)
 
 static void last_flips(void)
 {
-    sent[sent_bytes - 9] ^= (char)0x80; /* the last of the rows */
+    sent[sent_bytes - 17] ^= (char)0x80; /* the last of the rows */
 }
 
-static void crc_flips(void)
+static void sum_flips(void)
 {
-    sent[sent_bytes - 8] ^= 1;
+    sent[sent_bytes - 16] ^= 1;
 }
 
 /* before: after the head was read; under_way: with what was sent. */
@@ -255,7 +254,7 @@ static bool arrives(struct copy_slot *to, void (*before)(void),
     before();
     IS_OK(courier_rows_send(&sender, source, &head));
     sent_bytes = (size_t)recv(out[1], sent, sizeof sent, 0);
-    EQUAL_INT(sent_bytes, head.rows + 8);
+    EQUAL_INT(sent_bytes, head.rows + 16);
     under_way();
     CHECK(send(in[1], sent, sent_bytes, 0) == (ssize_t)sent_bytes);
     IS_OK(courier_rows_receive(&receiver, &head, to, &whole));
@@ -270,7 +269,7 @@ TEST(rows_arrive_whole_or_do_not_count)
 {
     static void (*const before[])(void) = {spoilt, made_again};
     static void (*const under_way[])(void) = {first_flips, last_flips,
-                                              crc_flips};
+                                              sum_flips};
     struct copy_memory memory = memory_make();
 
     for (int state = 0; state < 2; state++) {
@@ -281,7 +280,7 @@ TEST(rows_arrive_whole_or_do_not_count)
 
             source = copy_of(&memory, 0, 0, 5, 'a');
             source->magic = state ? copy_magic_state : copy_magic;
-            if (state) source->crc = 1234; /* only its rank can tell */
+            if (state) source->sum = 1234; /* only its rank can tell */
             const bool whole =
                 arrives(to, i >= 0 && later < 0 ? before[i] : unchanged,
                         later >= 0 ? under_way[later] : unchanged);
@@ -292,9 +291,9 @@ TEST(rows_arrive_whole_or_do_not_count)
             munmap(source, SLOT_BYTES);
         }
         source = copy_of(&memory, 0, 0, 5, 'a');
-        source->crc = 1234;
+        source->sum = 1234;
         CHECK(!arrives(to, unchanged, unchanged));
-        source->crc = crc32c(0, rows_of(source), (size_t)source->bytes);
+        source->sum = copy_sum(rows_of(source), source->bytes);
         CHECK(arrives(to, unchanged, unchanged));
         to->state[0] ^= 1; /* counters */
         CHECK(!arrives(to, unchanged, unchanged));

@@ -103,7 +103,7 @@ static void make_copy(struct stand *s, int64_t step)
     slot->ranks = RANKS;
     slot->bytes = ROWS;
     memset((char *)slot + COPY_ROWS, (int)step, ROWS);
-    slot->crc = crc32c(0, (char *)slot + COPY_ROWS, ROWS);
+    slot->sum = copy_sum((char *)slot + COPY_ROWS, ROWS);
     atomic_store(&slot->step, step);
     munmap(slot, SLOT_BYTES);
     atomic_store(&s->page->slot_bytes, SLOT_BYTES);
@@ -182,7 +182,7 @@ static void let_in(struct stand *s)
 static bool has_come(struct stand *s)
 {
     char bytes[ROWS];
-    uint32_t end[2];
+    uint64_t end[2];
     const struct wire_head *head;
     const void *got;
 
@@ -385,10 +385,10 @@ static void send_head(const struct stand *s, struct wire *wire,
 static status send_rows(struct wire *wire)
 {
     static char rows[ROWS];
-    uint32_t end[2] = {0, 1};
+    uint64_t end[2] = {0, 1};
 
     memset(rows, 77, sizeof rows);
-    end[0] = crc32c(0, rows, sizeof rows);
+    end[0] = copy_sum(rows, sizeof rows);
     TRY(wire_put_bulk(wire, rows, sizeof rows));
     return wire_put_bulk(wire, end, sizeof end);
 }

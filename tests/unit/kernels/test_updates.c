@@ -169,11 +169,11 @@ enum { PLACES = 2 };
 static _Alignas(64) struct operands apart[PLACES]; /* new, old */
 
 /* Adds up what the rows and states of a call have, one after the other. */
-static uint32_t all_of(const struct element_update *p, const struct shape *s)
+static uint64_t all_of(const struct element_update *p, const struct shape *s)
 {
     const bool reads = p->formula >= UPDATE_TOWARDS;
     const struct range_sum *sum = p->sum;
-    uint32_t total = 0;
+    uint64_t total = 0;
 
     for (int64_t r = 0; r < s->rows; r++) {
         const float *row = (const float *)p->weight.data + r * s->stride;
