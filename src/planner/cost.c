@@ -409,13 +409,18 @@ static void own_tensor(const struct cost *cost, struct passes *out)
     }
 }
 
-/* The sum with which a block ends. */
-static double last_sum(const struct cost *cost)
+/* The sum with which a block ends. `f`: its first pass. Others have a gather
+ * and a sum for each join, the sum longer where gathers are of codes. */
+static double last_sum(const struct cost *cost, const struct spent *f)
 {
     const struct layout *l = cost->layout;
+    const bool codes = l->bits == 8 && habits_of[l->as].codes_gathered;
     double guessed = 0;
 
     if (l->tensor == 1) return 0;
+    if (l->as != AS_LOCKSTEP)
+        return f->seconds[CAUSE_TENSOR] * cost->shape->last /
+               cost->shape->joins * (codes ? 2.0 / 3 : 0.5);
     return cost->shape->last * (l->overlap_tensor ? 0.35 : 1) *
            cost_collective(cost, COLLECTIVE_REDUCE_SCATTER,
                            group_of(l, CAUSE_TENSOR),
@@ -444,6 +449,7 @@ static void block_tensor(const struct cost *cost, struct passes *out)
     seconds = cost_collective(cost, COLLECTIVE_ALL_REDUCE, group, bytes,
                               &guessed) * joins;
     guessed *= joins;
+    if (l->bits == 8 && habits_of[l->as].codes_gathered) seconds *= 0.75;
     for (int pass = COST_F; pass <= COST_B; pass++) {
         const double share = exposed_share(cost, pass, seconds, out);
 
@@ -574,7 +580,7 @@ static void recompute_block(const struct cost *cost, struct passes *out)
         cost_products(cost, &s->products[i],
                       s->products[i].last +
                           kept_for_glu(cost, &s->products[i]), &last);
-    last.pass[COST_F].seconds[CAUSE_TENSOR] = last_sum(cost);
+    last.pass[COST_F].seconds[CAUSE_TENSOR] = last_sum(cost, &again);
     if (habits_of[cost->layout->as].ends_early) /* rows come back for nothing */
         last.pass[COST_F].seconds[CAUSE_EXPERT] =
             again.seconds[CAUSE_EXPERT] / 2;

@@ -16,6 +16,8 @@
  * torch on an H100 is FlashAttention-2, which reaches up to 335 TFLOP/s there
  * (arXiv:2307.08691, 4.1); torchtitan leaves cuDNN's out with context ranks
  * (torchtitan/utils.py, 2024-12: FLASH_ATTENTION and EFFICIENT_ATTENTION).
+ * Its tensor ranks gather rows and their gradients as codes, and add up in
+ * bfloat16 (torchao of that month, float8/float8_tensor_parallel.py).
  *
  * NeMo AutoModel (commit c2b7f37) starts two products for each expert in F
  * (grouped_gemm 1.1.4 in components/moe/experts.py), with a gap each; Adam of
@@ -48,7 +50,8 @@ const char *const as_names[AS_COUNT] = {
     .shard_bytes = 4
 
 #define TORCHTITAN                                                         \
-    COMPILED, .attention_most = FLASH_2, .ring = true, .ends_early = true
+    COMPILED, .attention_most = FLASH_2, .ring = true,                     \
+    .ends_early = true, .codes_gathered = true
 
 #define PYTORCH                                                            \
     .kernels = 2, .gap = 1e-5, .host = 4.6e-5, .moved = 2,                 \

@@ -71,6 +71,7 @@ struct habits {
                             * in a step, of rows for F and W together */
     bool ring;             /* attention of context ranks is torch's ring
                             * (cost_context.c) */
+    bool codes_gathered;   /* tensor ranks gather 8-bit inputs of products */
     bool sums_fused;       /* products of W add to float32 sums of gradients */
 };
 extern const struct habits habits_of[AS_COUNT];

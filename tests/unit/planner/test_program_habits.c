@@ -465,6 +465,50 @@ TEST(torch_makes_no_last_product_again)
     CHECK(again(AS_PYTORCH, RECOMPUTE_BLOCK) == once + all);
 }
 
+/* Seconds of messages of four tensor ranks in F and in B. */
+static void tensor_seconds(enum program_as as, int bits,
+                           enum recompute recompute, double out[2])
+{
+    static const char yaml[] =
+        "model: {family: llama, vocab: 1024, layers: 4, width: 8192, "
+        "heads: 32, feed_forward: 16384}\n";
+    struct layout l = layout_with(as, "1f1b");
+    struct passes block;
+    struct machine machine;
+    struct shape shape;
+
+    shape_of_text(&shape, yaml, 8192);
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = "h100"}));
+    l.expert = 1;
+    l.tensor = 4;
+    l.bits = bits;
+    l.recompute = recompute;
+    cost_block(&(struct cost){&machine, &shape, &l}, &block);
+    for (int i = 0; i < 2; i++) out[i] = block.pass[i].seconds[CAUSE_TENSOR];
+    machine_free(&machine);
+}
+
+/* Half of the bytes of a sum over ranks are gathered, with 8 bits half of it.
+ * The last of the two sums of a block is not made again. */
+TEST(tensor_ranks_of_torch_gather_codes)
+{
+    double wide[2], narrow[2], again[2], core[2], other[2];
+
+    tensor_seconds(AS_TORCHTITAN, 16, RECOMPUTE_NONE, wide);
+    tensor_seconds(AS_TORCHTITAN, 8, RECOMPUTE_NONE, narrow);
+    tensor_seconds(AS_MEGATRON_CORE, 16, RECOMPUTE_NONE, core);
+    tensor_seconds(AS_MEGATRON_CORE, 8, RECOMPUTE_NONE, other);
+    CHECK(wide[0] > 0 && wide[0] == core[0] && core[0] == other[0]);
+    CHECK(fabs(narrow[0] / wide[0] - 0.75) < 1e-9);
+    CHECK(fabs(narrow[1] / wide[1] - 0.75) < 1e-9);
+    tensor_seconds(AS_TORCHTITAN, 16, RECOMPUTE_BLOCK, again);
+    CHECK(fabs((again[1] - wide[1]) / wide[0] - 0.75) < 1e-9);
+    tensor_seconds(AS_TORCHTITAN, 8, RECOMPUTE_BLOCK, again);
+    CHECK(fabs((again[1] - narrow[1]) / narrow[0] - 2.0 / 3) < 1e-9);
+    tensor_seconds(AS_MEGATRON_CORE, 16, RECOMPUTE_BLOCK, again);
+    CHECK(fabs((again[1] - core[1]) / core[0] - 1) < 1e-9);
+}
+
 /* Seconds of rows of experts in F and in B, with so many groups of experts. */
 static void rows_of(enum program_as as, int groups, int ranks, double out[2])
 {
@@ -584,6 +628,7 @@ TEST_MAIN(codes_are_made_once_where_they_are_kept,
           rows_of_each_expert_become_narrow_alone,
           parts_that_are_made_again_are_those_that_are_named,
           kernels_of_lockstep_have_gaps, attention_of_torch_has_a_limit,
-          torch_makes_no_last_product_again, rows_go_once_to_each_rank,
+          torch_makes_no_last_product_again,
+          tensor_ranks_of_torch_gather_codes, rows_go_once_to_each_rank,
           owners_of_tensors_tell_them_one_by_one,
           sums_are_whole_where_they_are)
