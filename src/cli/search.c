@@ -10,6 +10,7 @@
 #include "cli/pareto.h"
 #include "cli/run.h"
 #include "cli/table.h"
+#include "planner/search_untried.h"
 #include "train/found_layouts.h"
 
 /* ---- output ---- */
@@ -107,6 +108,17 @@ static void why(const struct found_layouts *h, char *out, size_t size)
     tell_neighbours(h, false, told, out, size);
 }
 
+static void write_untried(const struct found_layouts *h, struct json_writer *w)
+{
+    char untried[UNTRIED_MOST][UNTRIED_BYTES];
+    const int count = search_untried(&h->request, untried);
+
+    json_write_key(w, "not_tried");
+    json_write_array(w);
+    for (int i = 0; i < count; i++) json_write_string(w, untried[i]);
+    json_write_array_end(w);
+}
+
 static status print_json(const struct found_layouts *h)
 {
     struct json_writer w = {0};
@@ -132,6 +144,7 @@ static status print_json(const struct found_layouts *h)
     why(h, sentence, sizeof sentence);
     json_write_key_text(&w, "why", sentence);
     write_rejected(h, &w);
+    write_untried(h, &w);
     json_write_object_end(&w);
     return json_print(&w, stdout);
 }
@@ -197,6 +210,8 @@ static status print_table(const struct found_layouts *h)
 static status print_text(const struct found_layouts *h)
 {
     char lines[HUNTED_LINES], sentence[900];
+    char untried[UNTRIED_MOST][UNTRIED_BYTES];
+    int count;
 
     printf("%lld candidates, %lld fit, %lld timed, %.3f s: %.0f candidates "
            "a second\n\n", (long long)h->search.candidates,
@@ -221,6 +236,10 @@ static status print_text(const struct found_layouts *h)
         printf("  %-18s %6lld of %6lld fit: %s\n", f->name,
                (long long)f->feasible, (long long)f->candidates, reason);
     }
+    count = search_untried(&h->request, untried);
+    if (count > 0)
+        printf("\nNot tried (ask plan --time):\n");
+    for (int i = 0; i < count; i++) printf("  %s\n", untried[i]);
     return OK;
 }
 

@@ -7,10 +7,21 @@
 #include "planner/search_sets.h"
 
 const struct search_schedule search_schedules[SEARCH_SCHEDULES] = {
-    {"1f1b", 1, false, IDLE_CHUNKS}, {"interleaved", 2, true, IDLE_CHUNKS},
-    {"interleaved", 4, true, IDLE_CHUNKS},
-    {"interleaved", 8, true, IDLE_CHUNKS}, {"zb-h1", 1, false, IDLE_LATE},
-    {"zb-v", 2, false, IDLE_V}};
+    {"1f1b", 1, false, IDLE_CHUNKS, false},
+    {"interleaved", 2, true, IDLE_CHUNKS, false},
+    {"interleaved", 4, true, IDLE_CHUNKS, false},
+    {"interleaved", 8, true, IDLE_CHUNKS, false},
+    {"zb-h1", 1, false, IDLE_LATE, false}, {"zb-v", 2, false, IDLE_V, false},
+    {"gpipe", 1, false, IDLE_CHUNKS, true},
+    {"gpipe-early-send", 1, false, IDLE_LATE, true},
+    {"1f1b-early-send", 1, false, IDLE_LATE, true},
+    {"breadth-first", 2, true, IDLE_CHUNKS, true},
+    {"breadth-first", 4, true, IDLE_CHUNKS, true},
+    {"breadth-first", 8, true, IDLE_CHUNKS, true},
+    {"zb-h2", 1, false, IDLE_NOT, true}, {"zb-1p", 1, false, IDLE_NOT, true},
+    {"zb-2p", 1, false, IDLE_NOT, true}, {"v-half", 2, false, IDLE_NOT, true},
+    {"v-min", 2, false, IDLE_NOT, true}, {"dualpipe", 1, false, IDLE_NOT, true},
+    {"dualpipev", 2, false, IDLE_NOT, true}};
 
 static const char *const folds[FOLDS] = {
     "no fold", "fold of tensor", "fold of context", "fold of both"};

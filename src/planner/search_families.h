@@ -11,15 +11,17 @@ enum choice { CHOICE_TENSOR, CHOICE_CONTEXT, CHOICE_PIPE, CHOICE_EXPERT,
               CHOICE_SCHEDULE, CHOICES };
 
 /* How a schedule's pipeline idles: in the share that its chunks leave; with
- * late W in the gaps; or not, where micro-batches are as many as fill a V. */
-enum idle { IDLE_CHUNKS, IDLE_LATE, IDLE_V };
+ * late W in the gaps; not where micro-batches are as many as fill a V; or
+ * hardly. */
+enum idle { IDLE_CHUNKS, IDLE_LATE, IDLE_V, IDLE_NOT };
 struct search_schedule {
     const char *name;
     int chunks;
     bool whole_rounds;     /* of micro-batches, one for each rank */
     enum idle idle;
+    bool named;            /* tried only where the request names it */
 };
-enum { SEARCH_SCHEDULES = 6 };
+enum { SEARCH_SCHEDULES = 19 };
 extern const struct search_schedule search_schedules[SEARCH_SCHEDULES];
 /* The row of a layout's schedule. */
 int search_schedule_of(const struct layout *layout);

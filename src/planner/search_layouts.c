@@ -88,7 +88,8 @@ static double bound_of(const struct hunt *h)
         [IDLE_CHUNKS] = (l->pipe - 1) * each / l->chunks,
         [IDLE_LATE] = 0.3 * (l->pipe - 1) * each,
         [IDLE_V] = l->microbatches < 2 * l->pipe ? 0.5 * (l->pipe - 1) * each
-                                                 : 0};
+                                                 : 0,
+        [IDLE_NOT] = 0};
     const double work = l->microbatches * (each + head) +
                         idles[search_schedules[h->schedule].idle];
     const double sent = cost_messages(
@@ -328,6 +329,14 @@ static int balance_of(struct hunt *h)
     return *known - SHIFT;
 }
 
+static bool is_named(const struct hunt *h, int schedule)
+{
+    const struct search_fixed *f = h->request->fixed;
+
+    return f != NULL &&
+           strcmp(f->schedule, search_schedules[schedule].name) == 0;
+}
+
 static status each_schedule(struct hunt *h)
 {
     const struct shape *shape = h->request->shape;
@@ -336,6 +345,7 @@ static status each_schedule(struct hunt *h)
         const int stages = h->l.pipe * search_schedules[i].chunks;
 
         if (h->l.pipe == 1 && i > 0) break;
+        if (search_schedules[i].named && !is_named(h, i)) continue;
         if (stages > shape->layers + 2 || stages > LAYOUT_STAGES) continue;
         if (search_schedules[i].whole_rounds &&
             h->l.microbatches % h->l.pipe != 0)
@@ -476,7 +486,7 @@ static status list_branches(struct branches *branches,
             continue;
         for (int c = 1; c <= CONTEXT_MOST; c++) {
             if (ranks / t % c != 0 || s->sequence % (2 * c) != 0) continue;
-            if (c > 1 && s->sequence / c < 1024) continue;
+            if (c > 1 && s->sequence / c < CONTEXT_TOKENS) continue;
             struct layout l = {
                 .as = r->as, .shard = 1, .expert = 1, .tensor = t,
                 .context = c, .per_node = r->per_node, .batch = r->batch,

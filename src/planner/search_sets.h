@@ -23,6 +23,7 @@ int search_set_of(const struct layout *layout);
 
 /* The most ranks of an axis that search tries; sequences of a micro-batch. */
 enum { TENSOR_MOST = 16, CONTEXT_MOST = 16, PIPE_MOST = 64, MICRO_MOST = 64,
-       EXPERT_MOST = 64 };
+       EXPERT_MOST = 64,
+       CONTEXT_TOKENS = 1024 /* of a context rank, at least */ };
 
 #endif

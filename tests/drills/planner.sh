@@ -307,7 +307,7 @@ for objective in time memory; do
         --set tokenizer.from=nowhere.json
 done
 expected="version candidates feasible timed seconds candidates_per_s "
-expected+="objective memory_limit_bytes best why rejected "
+expected+="objective memory_limit_bytes best why rejected not_tried "
 lockstep search small.yaml --machine cpu --ranks 2 --json >search.json 2>err
 if [ "$(keys search.json)" = "$expected" ]; then ok "the keys of search"
 else bad "the keys of search" "$(keys search.json)" err; fi

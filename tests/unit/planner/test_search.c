@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "planner/search_families.h"
+#include "planner/search_untried.h"
 #include "planner/search_time.h"
 #include "tests/test.h"
 #include "tests/unit/planner/shape_text.h"
@@ -213,6 +214,74 @@ TEST(eight_chunks_are_tried)
     machine_free(&machine);
 }
 
-TEST_MAIN(eight_chunks_are_tried, nothing_faster_is_left_out,
+/* A layout that nobody tried is named; one that a search tries is not. */
+TEST(untried_layouts_are_named)
+{
+    static const struct {
+        int ranks, layers, heads;
+        int64_t batch, sequence;
+        const char *says[3];
+    } rows[] = {
+        {8, 8, 8, 24, 256, {"context 2: 128 tokens", "micro-batch 3: ",
+                            "schedules gpipe, "}},
+        {1, 8, 8, 16, 4096, {NULL}},
+        {2, 8, 8, 16, 4096, {"schedules gpipe, ", NULL}},
+        {1024, 256, 64, 256, 65536, {"tensor 32: at most 16",
+                                     "context 32: 2048", "pipe 128: at"}},
+    };
+    char out[UNTRIED_MOST][UNTRIED_BYTES];
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct shape shape = {
+            .layers = rows[i].layers, .heads = rows[i].heads, .width = 1024,
+            .feed_forward = 4096, .sequence = rows[i].sequence};
+        const int count = search_untried(&(struct search_request){
+            .shape = &shape, .as = AS_LOCKSTEP, .ranks = rows[i].ranks,
+            .batch = rows[i].batch}, out);
+
+        CHECK(count <= UNTRIED_MOST);
+        CHECK((count == 0) == (rows[i].says[0] == NULL));
+        for (int k = 0; k < 3 && rows[i].says[k] != NULL; k++)
+            CHECK(k < count && strncmp(out[k], rows[i].says[k],
+                                       strlen(rows[i].says[k])) == 0);
+    }
+}
+
+/* Schedules that a search does not try by itself. */
+TEST(a_named_schedule_is_tried)
+{
+    static const struct shape shape = {
+        .layers = 16, .heads = 16, .kv_heads = 16, .head_width = 64,
+        .width = 1024, .feed_forward = 4096, .vocab = 512, .sequence = 512,
+        .products = {{.outputs = 4096, .inputs = 1024, .split_outputs = true,
+                      .each_block = 2, .tokens = 1}},
+        .product_count = 1, .joins = 2, .keys = 256, .moved.whole = 8192,
+        .block.instructions = 8, .block.parameters = 8e6};
+    struct machine machine;
+
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = "h100"}));
+    for (int i = 0; i < SEARCH_SCHEDULES; i++) {
+        struct search_fixed fixed = {
+            .tensor = 1, .context = 1, .pipe = 2, .data = -1, .expert = 1,
+            .zero = -1, .recompute = -1, .expert_tensor = -1,
+            .expert_context = -1, .micro_batch = 1};
+        struct search found;
+
+        snprintf(fixed.schedule, sizeof fixed.schedule, "%s",
+                 search_schedules[i].name);
+        IS_OK(search_run(&found, &(struct search_request){
+            .machine = &machine, .shape = &shape, .as = AS_MEGATRON_CORE,
+            .ranks = 8, .per_node = 8, .batch = 32, .bits = 16,
+            .max_memory = 80e9, .top = 1, .fixed = &fixed}));
+        CHECK(found.feasible > 0);
+        CHECK(found.feasible > 0 &&
+              strcmp(found.found[0].layout.schedule, fixed.schedule) == 0);
+        search_free(&found);
+    }
+    machine_free(&machine);
+}
+
+TEST_MAIN(eight_chunks_are_tried, untried_layouts_are_named,
+          a_named_schedule_is_tried, nothing_faster_is_left_out,
           short_steps_tell_the_time_of_long_ones,
           the_nearest_of_a_family_is_found_with_any_limit)
