@@ -362,8 +362,8 @@ static status check_directory(const char *run)
     return directory_check_own(directory);
 }
 
-status checkpoint_prune(const char *run, int64_t keep_last,
-                        int64_t keep_every)
+status checkpoint_prune(const char *run, int64_t keep_last, int64_t keep_every,
+                        int64_t best)
 {
     int64_t *steps = NULL;
     int64_t pointed = -1;
@@ -383,7 +383,7 @@ status checkpoint_prune(const char *run, int64_t keep_last,
     for (int i = 0; i < past - keep_last; i++) {
         const bool kept = keep_every > 0 && steps[i] % keep_every == 0;
 
-        if (kept || steps[i] == pointed) continue;
+        if (kept || steps[i] == pointed || steps[i] == best) continue;
         TRY_GOTO(done, result, step_path(run, steps[i], path));
         if (file_is_link(path)) continue; /* somebody keeps it elsewhere */
         TRY_GOTO(done, result, remove_step(run, steps[i]));

@@ -27,10 +27,11 @@ status checkpoint_open_newest_valid(struct checkpoint *checkpoint,
                                     struct text *notice);
 /* Whether the former finds none: all are read. */
 bool checkpoint_none_is_whole(const char *run);
-/* Removes all but the last keep_last and multiples of keep_every (0: none),
- * oldest first; never what `latest` names, nor anything newer. */
-status checkpoint_prune(const char *run, int64_t keep_last,
-                        int64_t keep_every);
+/* Removes all but the last keep_last, multiples of keep_every (0: none) and
+ * `best` (-1: none), oldest first; never what `latest` names, nor anything
+ * newer. */
+status checkpoint_prune(const char *run, int64_t keep_last, int64_t keep_every,
+                        int64_t best);
 /* Like checkpoint_prune, for one that is named; ERR_IO only when it stays so
  * for seconds. */
 status checkpoint_open_patient(struct checkpoint *checkpoint,

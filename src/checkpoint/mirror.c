@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/local_stores.h"
 #include "base/text.h"
+#include "checkpoint/best.h"
 #include "checkpoint/history.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/mirror_places.h"
@@ -218,6 +219,18 @@ static status send_missing(struct s3 *s3, const struct mirror_step *what,
     return result;
 }
 
+/* One that the storage alone has stays there, too. */
+static status remove_old(struct s3 *s3, const struct mirror_step *what,
+                         const struct mirror_objects *there,
+                         const struct mirror_place *newest)
+{
+    int64_t best = what->best;
+
+    if (best >= 0 && mirror_version(there, best) == 0)
+        TRY(checkpoint_best_step(what->run, best, &best));
+    return mirror_prune(s3, newest, what->keep_last, what->keep_every, best);
+}
+
 static status send_all(struct s3 *s3, const struct mirror_step *what)
 {
     struct mirror_objects there = {.items = NULL};
@@ -237,7 +250,7 @@ static status send_all(struct s3 *s3, const struct mirror_step *what)
     TRY_GOTO(done, result, what->may_write(what->run, true));
     TRY_GOTO(done, result, s3_put(s3, "latest", latest, strlen(latest)));
     TRY_GOTO(done, result, what->may_write(what->run, true));
-    result = mirror_prune(s3, &place, what->keep_last, what->keep_every);
+    result = remove_old(s3, what, &there, &place);
 done:
     mirror_objects_free(&there);
     return result;

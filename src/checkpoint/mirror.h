@@ -32,6 +32,7 @@ struct mirror_step {
     const char *run, *url;
     struct mirror_writer *writer;        /* borrowed; NULL: nobody asks */
     int64_t step, keep_last, keep_every; /* as checkpoint_prune */
+    int64_t best; /* as checkpoint_best_step has `known`; -1: none is kept */
     /* OK: this process may still write for the run (control/lease.h). Asked
      * before a step is sent, before `latest` moves, and before old steps go. */
     status (*may_write)(const char *run, bool now);
@@ -44,10 +45,12 @@ status mirror_send(const struct mirror_step *what);
 /* The process is asked to end: it sends for 15 s more at most. */
 void mirror_stop_soon(void);
 
-/* Makes `run`, which must not be there, with the newest step: in RUN.fetching,
- * which becomes RUN when every block is verified. ERR_MISSING: there is
- * none. */
-status mirror_fetch(const char *url, const char *run, int64_t *step);
+/* Makes `run`, which must not be there, with the newest step, and the best
+ * where `best` is not NULL and one was recorded (*best 0: none): in
+ * RUN.fetching, which becomes RUN when every block is verified. ERR_MISSING:
+ * there is none. */
+status mirror_fetch(const char *url, const char *run, int64_t *step,
+                    int64_t *best);
 /* The newest step into a run that is there, and files that it lacks. What has
  * its name there becomes STEP.damaged. */
 status mirror_restore(const char *url, const char *run, int64_t *step);

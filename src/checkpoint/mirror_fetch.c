@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/local_stores.h"
 #include "base/text.h"
+#include "checkpoint/best.h"
 #include "checkpoint/history.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/mirror.h"
@@ -146,11 +147,26 @@ static status set_aside(const char *whole)
     return file_fail("renaming", whole, errno);
 }
 
+/* Gives a step that was fetched its name, verified. */
+static status take_place(const char *hidden, const char *ckpt, int64_t step)
+{
+    char name[32], whole[PATH_BYTES];
+
+    TRY(verify(hidden));
+    step_name(name, step);
+    TRY(path_join(whole, sizeof whole, ckpt, name));
+    TRY(directory_sync(hidden));
+    TRY(set_aside(whole));
+    if (rename(hidden, whole) != 0)
+        return file_fail("renaming", hidden, errno);
+    return directory_sync(ckpt);
+}
+
 /* Into RUN/ckpt: verified before it has the name of a step. */
 static status place_newest(struct s3 *s3, const char *url, const char *run,
                            int64_t *step)
 {
-    char name[32], ckpt[PATH_BYTES], hidden[PATH_BYTES], whole[PATH_BYTES],
+    char name[32], line[40], ckpt[PATH_BYTES], hidden[PATH_BYTES],
         latest[PATH_BYTES];
     struct mirror_place place;
 
@@ -158,17 +174,44 @@ static status place_newest(struct s3 *s3, const char *url, const char *run,
     TRY(directory_make_own(ckpt));
     TRY(path_join(hidden, sizeof hidden, ckpt, ".tmp-fetched"));
     TRY(fetch_newest(s3, url, hidden, &place));
-    TRY(verify(hidden));
+    TRY(take_place(hidden, ckpt, place.step));
     step_name(name, place.step);
-    TRY(path_join(whole, sizeof whole, ckpt, name));
-    TRY(directory_sync(hidden));
-    TRY(set_aside(whole));
-    if (rename(hidden, whole) != 0)
-        return file_fail("renaming", hidden, errno);
-    TRY(directory_sync(ckpt));
     TRY(path_join(latest, sizeof latest, ckpt, "latest"));
     *step = place.step;
-    return file_write_atomic(latest, name, strlen(name));
+    snprintf(line, sizeof line, "%s\n", name); /* as a save has it */
+    return file_write_atomic(latest, line, strlen(line));
+}
+
+/* The best step that the newest knows, beside it. */
+static status place_best(struct s3 *s3, const char *run, int64_t newest,
+                         int64_t *best)
+{
+    struct mirror_objects there = {.items = NULL};
+    char name[MIRROR_NAME_BYTES], step[32], ckpt[PATH_BYTES],
+        hidden[PATH_BYTES];
+    struct mirror_place place;
+    status result;
+
+    TRY(path_join(ckpt, sizeof ckpt, run, "ckpt"));
+    step_name(step, newest);
+    TRY(path_join(hidden, sizeof hidden, ckpt, step));
+    TRY(checkpoint_best_known(hidden, best));
+    if (*best <= 0 || *best == newest) return OK;
+    TRY_GOTO(done, result, mirror_objects_read(&there, s3));
+    place = (struct mirror_place){*best, mirror_version(&there, *best)};
+    if (place.version == 0)
+        FAIL_GOTO(done, result, ERR_MISSING, "the validation loss was lowest "
+                  "at step %lld, which the storage does not hold; leave out "
+                  "--best", (long long)*best);
+    mirror_place_name(name, &place);
+    TRY_GOTO(done, result, path_join(hidden, sizeof hidden, ckpt,
+                                     ".tmp-fetched"));
+    TRY_GOTO(done, result, directory_make_own(hidden));
+    TRY_GOTO(done, result, fetch_step(s3, name, hidden));
+    result = take_place(hidden, ckpt, *best);
+done:
+    mirror_objects_free(&there);
+    return result;
 }
 
 status mirror_restore(const char *url, const char *run, int64_t *step)
@@ -197,9 +240,10 @@ static status hidden_run(char out[PATH_BYTES], const char *run)
 }
 
 static status fetch_all(struct s3 *s3, const char *url, const char *run,
-                        const char *hidden, int64_t *step)
+                        const char *hidden, int64_t *step, int64_t *best)
 {
     TRY(place_newest(s3, url, hidden, step));
+    if (best != NULL) TRY(place_best(s3, hidden, *step, best));
     TRY(fetch_own(s3, hidden));
     if (rename(hidden, run) != 0) return file_fail("renaming", hidden, errno);
     return OK;
@@ -207,7 +251,7 @@ static status fetch_all(struct s3 *s3, const char *url, const char *run,
 
 /* Replaces what a fetch that was killed left. Nobody else may be at it. */
 static status fetch_locked(const char *url, const char *run,
-                           const char *hidden, int64_t *step)
+                           const char *hidden, int64_t *step, int64_t *best)
 {
     char path[PATH_BYTES], why[480];
     struct file_lock lock = {0};
@@ -218,7 +262,7 @@ static status fetch_locked(const char *url, const char *run,
     TRY_GOTO(closed, result, directory_make_private(hidden));
     TRY_GOTO(closed, result, path_join(path, sizeof path, hidden, "lock"));
     TRY_GOTO(closed, result, file_lock_take(&lock, path));
-    result = fetch_all(s3, url, run, hidden, step);
+    result = fetch_all(s3, url, run, hidden, step, best);
     if (result != OK) { /* nothing is left half-fetched */
         snprintf(why, sizeof why, "%s", status_message());
         status_clear();
@@ -231,14 +275,15 @@ closed:
     return result;
 }
 
-status mirror_fetch(const char *url, const char *run, int64_t *step)
+status mirror_fetch(const char *url, const char *run, int64_t *step,
+                    int64_t *best)
 {
     char hidden[PATH_BYTES];
 
     if (!file_is_gone(run))
         FAIL(ERR_CONFIG, "%s is there already; choose another directory", run);
     TRY(hidden_run(hidden, run));
-    return fetch_locked(url, run, hidden, step);
+    return fetch_locked(url, run, hidden, step, best);
 }
 
 status mirror_newest(const char *url, double seconds, int64_t *step)

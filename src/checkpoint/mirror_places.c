@@ -186,7 +186,7 @@ static status remove_those(struct s3 *s3, const struct mirror_objects *all,
 }
 
 status mirror_prune(struct s3 *s3, const struct mirror_place *newest,
-                    int64_t keep_last, int64_t keep_every)
+                    int64_t keep_last, int64_t keep_every, int64_t best)
 {
     struct mirror_objects all = {.items = NULL};
     struct mirror_place *steps = NULL;
@@ -204,9 +204,10 @@ status mirror_prune(struct s3 *s3, const struct mirror_place *newest,
     first = first_kept(steps, count, newest->step, keep_last);
     for (int i = 0; i < all.count; i++) {
         const struct mirror_place *p = &all.items[i].place;
-        const bool every = keep_every > 0 && p->step % keep_every == 0;
+        const bool kept = p->step == best ||
+                          (keep_every > 0 && p->step % keep_every == 0);
 
-        goes[i] = (p->step < newest->step && p->step < first && !every) ||
+        goes[i] = (p->step < newest->step && p->step < first && !kept) ||
                   (p->step <= newest->step &&
                    p->version < version_of(steps, count, p->step));
     }

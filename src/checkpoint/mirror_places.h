@@ -37,10 +37,11 @@ int mirror_version(const struct mirror_objects *objects, int64_t step);
 /* Whether there is an object of that name. */
 bool mirror_holds(const struct mirror_objects *objects, const char *key);
 
-/* Removes steps before `newest` but for the last keep_last and the multiples of
- * keep_every (0: none), all versions of a step but the newest whole one, and
- * uploads in parts, up to `newest`, that nobody goes on with. */
+/* Removes steps before `newest` but for the last keep_last, the multiples of
+ * keep_every (0: none) and `best` (-1: none), all versions of a step but the
+ * newest whole one, and uploads in parts, up to `newest`, that nobody goes on
+ * with. */
 status mirror_prune(struct s3 *s3, const struct mirror_place *newest,
-                    int64_t keep_last, int64_t keep_every);
+                    int64_t keep_last, int64_t keep_every, int64_t best);
 
 #endif

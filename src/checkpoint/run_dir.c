@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/log.h"
+#include "checkpoint/best.h"
 #include "checkpoint/history.h"
 
 static status set_paths(struct run_dir *run, const char *path)
@@ -211,10 +212,35 @@ static status refuse(const char *path)
          "(config.json and model.safetensors)", path);
 }
 
+/* RUN/best and RUN/ckpt/best are no files: the run's checkpoints say which it
+ * is. */
+static status find_best(const char *path, struct model_place *out, bool *is)
+{
+    char run[PATH_BYTES];
+    size_t length = strlen(path);
+
+    *is = false;
+    while (length > 0 && path[length - 1] == '/') length--;
+    if (length < 5 || strncmp(path + length - 5, "/best", 5) != 0 ||
+        length >= PATH_BYTES || file_exists(path))
+        return OK;
+    length -= 5;
+    if (length > 5 && strncmp(path + length - 5, "/ckpt", 5) == 0) length -= 5;
+    snprintf(run, sizeof run, "%.*s", (int)length, path);
+    if (!has(run, "ckpt")) return OK;
+    *is = true;
+    out->kind = MODEL_CHECKPOINT;
+    return checkpoint_find_best(run, out->directory, &out->step);
+}
+
 status model_place_find(const char *path, struct model_place *out)
 {
+    bool best;
+
     memset(out, 0, sizeof *out);
     out->step = -1;
+    TRY(find_best(path, out, &best));
+    if (best) return OK;
     if (!file_exists(path))
         FAIL(ERR_MISSING, "%s: there is no such directory; a model is a "
              "directory on this machine, nothing is downloaded by name", path);

@@ -46,7 +46,8 @@ struct model_place {
     enum place_kind kind;       /* what the argument is */
     char directory[PATH_BYTES]; /* of the checkpoint (a run's newest), or of
                                  * the Hugging Face files */
-    int64_t step;               /* MODEL_RUN: of that checkpoint; else -1 */
+    int64_t step;               /* MODEL_RUN, or RUN/best: of that checkpoint;
+                                 * else -1 */
 };
 
 /* ERR_MISSING, ERR_FORMAT: what is there instead, and which directories would

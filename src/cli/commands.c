@@ -100,7 +100,8 @@ const struct command commands[] = {
      "docs/checkpoints.md",
      "lockstep help options >/dev/null # AWS_... are set; then:\n"
      "# lockstep fetch s3://models/first runs/fetched", false, command_fetch,
-     {{0}}},
+     {{"best", NULL, "brings the checkpoint with the lowest validation loss, "
+                     "too (checkpoint.keep_best)", false}}},
     {"gather", "RUN", 1, 1,
      "makes a checkpoint of what machines keep of a run",
      "A run with checkpoint.local keeps on each machine the shards of its own "

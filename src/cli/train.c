@@ -144,7 +144,7 @@ static status fetch_run(const char *run, const struct assignments *assignments)
         !file_is_gone(run))
         return OK;
     fprintf(stderr, "%s is not there; fetching %s\n", run, mirror);
-    TRY(mirror_fetch(mirror, run, &step));
+    TRY(mirror_fetch(mirror, run, &step, NULL));
     fprintf(stderr, "%s has the checkpoint of step %lld\n", run,
             (long long)step);
     return OK;

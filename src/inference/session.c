@@ -211,6 +211,8 @@ status session_open(struct session *session, const char *path)
     TRY(copy_path(session->path, path));
     TRY(model_place_find(path, &place));
     session->kind = place.kind;
+    if (place.kind == MODEL_CHECKPOINT) /* RUN/best is no directory */
+        TRY(copy_path(session->path, place.directory));
     if (session->kind == MODEL_HUGGING_FACE)
         TRY(open_directory(session));
     else

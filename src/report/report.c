@@ -22,7 +22,7 @@ struct curves {
     double *step, *loss, *smooth, *lr, *speed, *speed_smooth, *norm,
         *norm_smooth, *peak, *busiest, *scratch;
     double *val_step, *val_loss, *val_bits;
-    const struct metrics_row *last, *last_validation; /* NULL: none */
+    const struct metrics_row *last, *last_validation, *best; /* NULL: none */
     double seconds; /* sum of step times */
     struct metrics_table table;
     struct arena *arena; /* borrowed */
@@ -100,6 +100,7 @@ static status curves_read(struct curves *curves, struct arena *arena,
             curves->val_bits[v] = row->val_bits_per_byte;
             curves->validations++;
             curves->last_validation = row;
+            if (row->val_best_step == row->step) curves->best = row;
             continue;
         }
         curves->step[at] = (double)row->step;
@@ -241,6 +242,12 @@ static status tiles(struct text *out, const struct report_input *input,
             snprintf(value, sizeof value, "%.3f",
                      c->last_validation->val_bits_per_byte);
             TRY(tile(out, value, "validation, bits per byte"));
+        }
+        if (c->best != NULL) {
+            snprintf(value, sizeof value, "%.4g", c->best->val_loss);
+            snprintf(part, sizeof part, "lowest, step %lld",
+                     (long long)c->best->step);
+            TRY(tile(out, value, part));
         }
     }
     if (c->last != NULL) {

@@ -78,6 +78,23 @@ static status check_local(const struct options *o)
                      "lockstep agent, or leave it out");
 }
 
+/* The best of validations needs several; of shards, gather takes the newest. */
+static status check_best(const struct options *o)
+{
+    if (!o->checkpoint.keep_best) return OK;
+    if (o->validate.every == 0)
+        FAIL(ERR_CONFIG, "checkpoint.keep_best: validate.every is 0, so only "
+                         "the last step has a validation loss; set "
+                         "validate.every");
+    if (o->data.valid.count == 0 && o->data.valid_share == 0)
+        FAIL(ERR_CONFIG, "checkpoint.keep_best: there is nothing to validate "
+                         "with; set data.valid or data.valid_share");
+    if (o->checkpoint.local[0] == '\0') return OK;
+    FAIL(ERR_CONFIG, "checkpoint.keep_best and checkpoint.local: lockstep "
+                     "gather makes a checkpoint of the newest step only; "
+                     "leave out one of them");
+}
+
 status checks_run(const struct setup *setup,
                   const struct tokenizer *tokenizer)
 {
@@ -88,6 +105,7 @@ status checks_run(const struct setup *setup,
     TRY(check_policy(o));
     TRY(check_mirror(o));
     TRY(check_local(o));
+    TRY(check_best(o));
     TRY(noise_plan(&noise, o, setup->grid.data));
     TRY(validation_sets_check(o));
     TRY(validation_tasks_check(setup, tokenizer));

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/retry.h"
 #include "base/status_kept.h"
+#include "checkpoint/best.h"
 #include "checkpoint/identity.h"
 #include "checkpoint/mirror.h"
 #include "control/lease.h"
@@ -92,6 +93,24 @@ static void write_balance(const struct keeper *keeper, struct json_writer *w)
     if (keeper->routing != NULL) routing_write(keeper->routing, w);
 }
 
+static void write_loss(struct json_writer *w, const char *name, double loss)
+{
+    json_write_key(w, name);
+    json_write_real(w, loss);
+}
+
+/* The losses that checkpoint/best.h reads. */
+static void write_best(const struct keeper *keeper, const struct counters *c,
+                       struct json_writer *w)
+{
+    if (!keeper->setup->set->values.checkpoint.keep_best) return;
+    if (c->valid.step == c->step && c->step > 0)
+        write_loss(w, "valid_loss", c->valid.loss);
+    if (c->best.step <= 0) return;
+    json_write_key_integer(w, "best_step", c->best.step);
+    write_loss(w, "best_loss", c->best.loss);
+}
+
 static bool keeps_rates(const struct keeper *keeper)
 {
     return keeper->setup->request.training.choice.kind ==
@@ -119,6 +138,7 @@ static status write_state(const struct keeper *keeper,
         json_write_key(w, "rate_sum");
         json_write_real(w, counters->rates.sum);
     }
+    write_best(keeper, counters, w);
     write_policies(keeper, w);
     write_balance(keeper, w);
     if (keeper->delayed != NULL) TRY(delayed_write(keeper->delayed, w));
@@ -211,31 +231,48 @@ done:
     return result;
 }
 
+static int64_t best_kept(const struct keeper *keeper,
+                         const struct counters *counters)
+{
+    return keeper->setup->set->values.checkpoint.keep_best ? counters->best.step
+                                                           : -1;
+}
+
+static status prune_store(const struct keeper *keeper,
+                          const struct keeper_job *job)
+{
+    const struct options *o = &keeper->setup->set->values;
+    const char *store = keeper->local != NULL ? keeper->local->store
+                                              : keeper->run;
+    int64_t best = best_kept(keeper, &job->counters);
+
+    if (best >= 0) TRY(checkpoint_best_step(store, best, &best));
+    return checkpoint_prune(store, o->checkpoint.keep_last,
+                            o->checkpoint.keep_every, best);
+}
+
 /* An old checkpoint too many is no reason to end a run. */
 static void prune(const struct keeper *keeper, struct keeper_job *job)
 {
-    const struct options *o = &keeper->setup->set->values;
     const struct local_run *local = keeper->local;
     const bool here = local != NULL
                           ? local_leads(local, job->group == NULL
                                                    ? 0 : job->group->rank)
                           : job_leads(job);
 
-    if (!here ||
-        checkpoint_prune(local != NULL ? local->store : keeper->run,
-                         o->checkpoint.keep_last,
-                         o->checkpoint.keep_every) == OK)
-        return;
+    if (!here || prune_store(keeper, job) == OK) return;
     snprintf(job->pruned, sizeof job->pruned, "%s", status_message());
     status_clear();
 }
 
-status keeper_mirror(const struct keeper *keeper, int64_t step)
+status keeper_mirror(const struct keeper *keeper,
+                     const struct counters *counters)
 {
     const struct options *o = &keeper->setup->set->values;
 
     return mirror_send(&(struct mirror_step){
-        .run = keeper->run, .url = o->checkpoint.mirror, .step = step,
+        .run = keeper->run, .url = o->checkpoint.mirror,
+        .step = counters->step, .best = best_kept(keeper, counters),
         .writer = keeper->writer,
         .keep_last = o->checkpoint.keep_last,
         .keep_every = o->checkpoint.keep_every, .may_write = lease_holds});
@@ -246,7 +283,7 @@ static void send_away(const struct keeper *keeper, struct keeper_job *job)
 {
     if (!job_leads(job) || !job->mirrors ||
         keeper->setup->set->values.checkpoint.mirror[0] == '\0' ||
-        keeper_mirror(keeper, job->counters.step) == OK)
+        keeper_mirror(keeper, &job->counters) == OK)
         return;
     snprintf(job->unsent, sizeof job->unsent, "%s", status_message());
     status_clear();
@@ -375,6 +412,17 @@ static status read_balance(const struct keeper *keeper,
                ? routing_read(keeper->routing, checkpoint->state, source) : OK;
 }
 
+static status read_best(const struct json *state, const char *source,
+                        struct counters *out)
+{
+    const struct json *loss = json_get(state, "valid_loss");
+
+    out->valid = (struct valid_loss){.step = loss != NULL ? out->step : 0};
+    TRY(json_get_real_or(state, source, "valid_loss", 0, &out->valid.loss));
+    TRY(json_get_integer_or(state, source, "best_step", 0, &out->best.step));
+    return json_get_real_or(state, source, "best_loss", 0, &out->best.loss);
+}
+
 static status read_state(const struct keeper *keeper,
                          const struct checkpoint *checkpoint,
                          struct counters *out)
@@ -391,6 +439,7 @@ static status read_state(const struct keeper *keeper,
     TRY(json_get_real_or(checkpoint->state, source, "rate_sum", 0,
                          &out->rates.sum));
     TRY(json_get_integer(checkpoint->state, source, "step", &out->step));
+    TRY(read_best(checkpoint->state, source, out));
     TRY(json_get_integer(checkpoint->state, source, "tokens", &out->tokens));
     TRY(json_get_integer(checkpoint->state, source, "samples",
                          &out->samples));

@@ -47,6 +47,10 @@ struct counters {
     double loss_scale;             /* 0: none */
     int64_t good, skipped;         /* struct loss_scale */
     struct rate_sum rates;         /* schedule-free */
+    struct valid_loss {            /* of data.valid; step 0: none */
+        int64_t step;
+        double loss;
+    } valid, best; /* with checkpoint.keep_best: the last; the lowest so far */
 };
 
 /* All calls but free are collective over the team's world. */
@@ -74,8 +78,10 @@ void keeper_job_free(struct keeper_job *job);
  * nothing is sent but checksums. May run in another thread of the rank, with
  * a group (comm.h, group_build_aside) and parts of its own. */
 status keeper_job_run(const struct keeper *keeper, struct keeper_job *job);
-/* Sends a step that was saved to checkpoint.mirror. Not collective. */
-status keeper_mirror(const struct keeper *keeper, int64_t step);
+/* Sends the step of the counters, which was saved, to checkpoint.mirror. Not
+ * collective. */
+status keeper_mirror(const struct keeper *keeper,
+                     const struct counters *counters);
 /* All of that, at once. */
 status keeper_save(struct keeper *keeper, const struct counters *counters);
 /* Fills the stages from the newest whole checkpoint. `notice` gains a sentence

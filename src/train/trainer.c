@@ -50,7 +50,10 @@ static status send_last(void *argument)
 {
     const struct trainer *t = argument;
 
-    return keeper_mirror(&t->keeper, t->saves.step);
+    struct counters saved = t->counters;
+
+    saved.step = t->saves.step;
+    return keeper_mirror(&t->keeper, &saved);
 }
 
 /* The last checkpoint, for which all ranks stay. Collective. */

@@ -375,7 +375,7 @@ static status stop_before_steps(struct trainer *t)
 /* Whether a step other than the last is saved. */
 static bool is_saved(const struct trainer *t)
 {
-    return t->asked != 0 || t->saves.due ||
+    return t->asked != 0 || t->saves.due || t->saves.best ||
            due(t->counters.step,
                t->request->set->values.checkpoint.every);
 }
@@ -385,13 +385,16 @@ static status end_step(struct trainer *t)
 {
     const struct options *o = &t->request->set->values;
     const bool last = t->counters.step == t->setup.rate.steps;
+    const bool validates = last || due(t->counters.step, o->validate.every);
     bool back;
 
-    TRY(trainer_check(t, last || is_saved(t), &back));
+    t->saves.best = false;
+    TRY(trainer_check(t, last || is_saved(t) ||
+                             (validates && o->checkpoint.keep_best), &back));
     if (back) return OK;
     board_step(t->counters.step);
     trainer_poll_save(t);
-    if (last || due(t->counters.step, o->validate.every)) {
+    if (validates) {
         board_phase(BOARD_VALIDATES);
         TRY(trainer_validate(t));
     }

@@ -227,15 +227,16 @@ static status begin_save(struct trainer *t)
     return OK;
 }
 
-/* A run that may go back, and who keeps every n-th checkpoint for good, need
- * those that they were told of: which they are must not depend on the speed of
- * a disk. Any other one that comes too early is made a little later. */
+/* A run that may go back, and who keeps every n-th checkpoint for good, or the
+ * best, need those that they were told of: which they are must not depend on
+ * the speed of a disk. Any other one that comes too early is made a little
+ * later. */
 static bool leaves_out(const struct trainer *t)
 {
     const int64_t kept = t->request->set->values.checkpoint.keep_every;
 
     return t->background.keeper != NULL && t->saves.works &&
-           !policy_rewinds(&t->policy) &&
+           !policy_rewinds(&t->policy) && !t->saves.best &&
            (kept == 0 || t->counters.step % kept != 0);
 }
 

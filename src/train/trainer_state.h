@@ -92,6 +92,7 @@ struct trainer {
         int64_t step;     /* of the newest checkpoint; -1: none */
         int none_whole;   /* the newest checkpoint is not whole any more */
         bool due;         /* rank 0 said so in the last step */
+        bool best;        /* the step has the lowest validation loss so far */
         bool works;       /* likewise: the last save is not done yet */
         status failed;    /* of the last background save, if that ends a run */
         double next_s;    /* rank 0: when to save, monotonic; 0: never */

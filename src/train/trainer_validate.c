@@ -26,6 +26,19 @@ static status measure_valid(struct trainer *t, struct measure *out)
     return OK;
 }
 
+/* All ranks have the same sums, so they have the same best. */
+static void note_best(struct trainer *t, const struct measure *valid)
+{
+    struct counters *c = &t->counters;
+
+    if (!t->setup.set->values.checkpoint.keep_best || !isfinite(valid->loss))
+        return;
+    c->valid = (struct valid_loss){c->step, valid->loss};
+    if (c->best.step > 0 && c->best.loss <= valid->loss) return;
+    c->best = c->valid;
+    t->saves.best = true;
+}
+
 static bool averages(const struct trainer *t)
 {
     return strcmp(t->setup.set->values.validate.weights, "ema") == 0;
@@ -75,6 +88,7 @@ status trainer_validate(struct trainer *t)
     TRY(train_step_return(&t->step));
     if (averages(t)) TRY(train_step_swap(&t->step));
     memory_copy_give_back(&t->copy);
+    note_best(t, &valid);
     TRY(tell_samples(t));
     if (!trainer_leads(t) || (valid.targets == 0 && v->extra_count == 0))
         return OK;
@@ -86,6 +100,7 @@ status trainer_validate(struct trainer *t)
     row.val_loss = valid.loss;
     row.val_targets = valid.targets;
     row.val_bits_per_byte = valid.bits_per_byte;
+    row.val_best_step = t->counters.best.step;
     row.val_ms = 1e3 * (clock_s() - began);
     row.time_s = clock_wall_s();
     row.extras = v->extras;

@@ -112,6 +112,8 @@ draw() { # SEED
             }
             some("checkpoint.keep_last", "- 1 3")
             some("checkpoint.keep_every", "- 4")
+            if (settings ~ /validate.every=3/)
+                some("checkpoint.keep_best", "- true")
         }
         function layout(   text, ranks, i, axis, size) {
             split("data shard tensor pipe context expert", axis, " ")

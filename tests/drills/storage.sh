@@ -128,6 +128,30 @@ tell steps of/kept
 if [ "$answer" = step-00000030 ]; then ok "old steps are removed"
 else bad "old steps are removed" "$answer" log; fi
 
+# --- the best stays there, and comes back ---
+# shellcheck disable=SC2086
+must train config.yaml --run best $mirrored/models/of/best \
+    --set checkpoint.every=5 --set checkpoint.keep_last=1 \
+    --set validate.every=3 --set checkpoint.keep_best=true \
+    --set optimizer.lr=0.1
+tell steps of/best
+if [ "$answer" = "$(cd best/ckpt && echo step-*)" ] &&
+    [[ $answer = *" "* ]]; then ok "the best is kept"
+else bad "the best is kept" "$answer, and here $(ls best/ckpt)" log; fi
+expect "fetch --best" 0 "fetched/best is the checkpoint of step" fetch \
+    s3://models/of/best fetched --best
+if diff -r best/ckpt fetched/ckpt >differ
+then ok "the best comes back"; else bad "the best comes back" "differs" differ; fi
+# One that only the storage has stays there.
+rm -rf fetched
+must fetch s3://models/of/best fetched
+# shellcheck disable=SC2086
+must resume fetched --set train.steps=35 $mirrored/models/of/best
+tell steps of/best
+if [ "${answer%% *}" = "$(ls best/ckpt | sed -n 2p)" ]
+then ok "the best that is not here stays there"
+else bad "the best that is not here stays there" "$answer" log; fi
+
 # --- files of several parts ---
 # shellcheck disable=SC2086
 must train config.yaml --run large $mirrored/models/of/large \

@@ -160,7 +160,7 @@ TEST(a_removal_that_is_killed)
     child = fork();
     if (child == 0) {
         if (fault_arm("checkpoint.remove:1:kill") != OK) _exit(1);
-        _exit(checkpoint_prune(room, 1, 0) == OK ? 0 : 1);
+        _exit(checkpoint_prune(room, 1, 0, -1) == OK ? 0 : 1);
     }
     EQUAL_INT(waitpid(child, &code, 0), child);
     CHECK(WIFSIGNALED(code));

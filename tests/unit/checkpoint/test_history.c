@@ -201,7 +201,7 @@ TEST(prune_never_follows_a_link)
     EQUAL_INT(symlink(archive, room_path("ckpt/step-00000010")), 0);
     EQUAL_INT(symlink(archive, room_path("ckpt/.tmp-step-00000050")), 0);
     EQUAL_INT(symlink(archive, room_path("ckpt/.tmp-old-step-00000020")), 0);
-    IS_OK(checkpoint_prune(room, 1, 0));
+    IS_OK(checkpoint_prune(room, 1, 0, -1));
     CHECK(!file_exists(room_path("ckpt/step-00000020")));
     CHECK(!file_exists(room_path("ckpt/step-00000030")));
     CHECK(file_exists(room_path("ckpt/step-00000010/manifest.json")));
@@ -211,7 +211,7 @@ TEST(prune_never_follows_a_link)
     EQUAL_INT(unlink(room_path("ckpt/step-00000010")), 0);
     EQUAL_INT(rename(room_path("ckpt"), room_path("elsewhere")), 0);
     EQUAL_INT(symlink("elsewhere", room_path("ckpt")), 0);
-    FAILS(checkpoint_prune(room, 1, 0), ERR_FORMAT, "ckpt: is a link");
+    FAILS(checkpoint_prune(room, 1, 0, -1), ERR_FORMAT, "ckpt: is a link");
     FAILS(checkpoint_clean(room), ERR_FORMAT, "ckpt: is a link");
     IS_OK(directory_remove(archive));
     room_close();
@@ -223,16 +223,20 @@ TEST(prune_keeps_what_it_should)
         const char *before;
         int64_t latest, keep_last, keep_every; /* latest -1: no pointer */
         const char *after;
+        int64_t best;
     } rows[] = {
-        {"10 20 30 40", 40, 2, 0, "30 40 "},
-        {"10 20 30 40", 40, 1, 0, "40 "},
-        {"10 20 30 40", 40, 9, 0, "10 20 30 40 "},
-        {"10 20 30 40 50", 50, 1, 20, "20 40 50 "},
-        {"10 20 30 40", 20, 1, 0, "20 30 40 "}, /* a given-up future */
-        {"10 20 30 40", -1, 1, 0, "10 20 30 40 "},
-        {"0 10 20", 20, 1, 0, "20 "},
-        {"5", 5, 1, 0, "5 "},
-        {"5 6", 6, 0, 0, "6 "}, /* never what latest names */
+        {"10 20 30 40", 40, 1, 0, "20 40 ", 20},
+        {"10 20 30 40", 40, 1, 30, "10 30 40 ", 10},
+        {"10 20 30 40", 40, 1, 0, "40 ", 25},
+        {"10 20 30 40", 40, 2, 0, "30 40 ", -1},
+        {"10 20 30 40", 40, 1, 0, "40 ", -1},
+        {"10 20 30 40", 40, 9, 0, "10 20 30 40 ", -1},
+        {"10 20 30 40 50", 50, 1, 20, "20 40 50 ", -1},
+        {"10 20 30 40", 20, 1, 0, "20 30 40 ", -1}, /* a given-up future */
+        {"10 20 30 40", -1, 1, 0, "10 20 30 40 ", -1},
+        {"0 10 20", 20, 1, 0, "20 ", -1},
+        {"5", 5, 1, 0, "5 ", -1},
+        {"5 6", 6, 0, 0, "6 ", -1}, /* never what latest names */
     };
 
     room_open();
@@ -248,7 +252,8 @@ TEST(prune_keeps_what_it_should)
             strcat(name, "\n");
             room_write("ckpt/latest", name, strlen(name));
         }
-        IS_OK(checkpoint_prune(room, rows[i].keep_last, rows[i].keep_every));
+        IS_OK(checkpoint_prune(room, rows[i].keep_last, rows[i].keep_every,
+                               rows[i].best));
         IS_OK(checkpoint_steps(room, &steps, &count));
         for (int j = 0; j < count; j++)
             IS_OK(text_printf(&left, "%lld ", (long long)steps[j]));

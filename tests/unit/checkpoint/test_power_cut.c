@@ -426,7 +426,7 @@ TEST(a_removal_without_power)
     save(2, 20);
     watch();
     allow(0, 20, 2);
-    IS_OK(checkpoint_prune(room, 1, 0));
+    IS_OK(checkpoint_prune(room, 1, 0, -1));
     end(20, 2);
     CHECK(!file_exists(room_path("ckpt/step-00000010")));
     room_close();
