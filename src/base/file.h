@@ -111,6 +111,9 @@ status directory_make_private(const char *path);
 /* Names in `path`, sorted by bytes, without . and ..; free with
  * directory_list_free. */
 status directory_list(const char *path, char ***names, int *count);
+/* Removes the files there that a killed process had not finished
+ * (file_temporary_name). Nobody may write there meanwhile. */
+status directory_clean(const char *path);
 void directory_list_free(char **names, int count);
 /* out [PATH_BYTES] = the path, below the working directory unless it begins
  * with '/'. */

@@ -376,3 +376,21 @@ status directory_remove(const char *path)
     file_place_close(&place);
     return result;
 }
+
+status directory_clean(const char *path)
+{
+    char file[PATH_BYTES];
+    char **names = NULL;
+    int count = 0;
+    status result = OK;
+
+    TRY(directory_list(path, &names, &count));
+    for (int i = 0; i < count; i++) {
+        if (strstr(names[i], ".tmp-") == NULL) continue;
+        TRY_GOTO(done, result, path_join(file, sizeof file, path, names[i]));
+        unlink(file); /* a directory stays */
+    }
+done:
+    directory_list_free(names, count);
+    return result;
+}

@@ -422,7 +422,7 @@ static bool was_aside(const char *name)
 
 status checkpoint_clean(const char *run)
 {
-    static const char START[] = ".tmp-", POINTER[] = "latest.tmp-";
+    static const char *const begins[] = {".tmp-", "latest.tmp-", ".none.tmp-"};
     char directory[PATH_BYTES], path[PATH_BYTES];
     char **names = NULL;
     int count = 0;
@@ -433,13 +433,13 @@ status checkpoint_clean(const char *run)
     if (!file_is_directory(directory)) return OK;
     TRY(directory_list(directory, &names, &count));
     for (int i = 0; i < count; i++) {
-        const bool pointer =
-            strncmp(names[i], POINTER, sizeof POINTER - 1) == 0;
+        bool goes = false;
 
+        for (int k = 0; k < 3; k++)
+            goes = goes || strncmp(names[i], begins[k], strlen(begins[k])) == 0;
         if (was_aside(names[i]))
             TRY_GOTO(done, result, settle_old(directory, names[i]));
-        if (!pointer && strncmp(names[i], START, sizeof START - 1) != 0)
-            continue;
+        if (!goes) continue;
         TRY_GOTO(done, result,
                  path_join(path, sizeof path, directory, names[i]));
         TRY_GOTO(done, result, directory_remove(path));

@@ -43,6 +43,7 @@ static status take_lock(struct run_dir *run)
     TRY(result);
     /* Nobody else saves here now: what is unfinished stays so. */
     result = checkpoint_clean(run->path);
+    if (result == OK) result = directory_clean(run->path);
     if (result != ERR_IO) return result;
     LOG(WARNING, "checkpoint", "what an interrupted save left stays for now: "
         "%s", status_message());

@@ -253,26 +253,6 @@ done:
     return result;
 }
 
-/* Removes files that a killed call left incomplete. */
-static status clean(const char *directory)
-{
-    char path[PATH_BYTES];
-    char **names = NULL;
-    int count = 0;
-    status result = OK;
-
-    TRY(directory_list(directory, &names, &count));
-    for (int i = 0; i < count; i++) {
-        if (strstr(names[i], ".tmp-") == NULL) continue;
-        TRY_GOTO(done, result,
-                 path_join(path, sizeof path, directory, names[i]));
-        unlink(path);
-    }
-done:
-    directory_list_free(names, count);
-    return result;
-}
-
 /* Two calls at once would take turns with the names of the shards and leave
  * documents of both. A directory that is finished is only read. */
 static status begin(struct writing *w, bool *finished)
@@ -287,7 +267,7 @@ static status begin(struct writing *w, bool *finished)
     if (*finished) return OK;
     TRY(path_join(path, sizeof path, directory, "lock"));
     TRY(file_lock_take(&w->lock, path));
-    TRY(clean(directory));
+    TRY(directory_clean(directory));
     return state_read(w, finished);
 }
 

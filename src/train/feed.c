@@ -16,22 +16,8 @@
  * run alone. */
 static status clean(const char *cache)
 {
-    char path[PATH_BYTES];
-    char **names = NULL;
-    int count = 0;
-    status result = OK;
-
     TRY(directory_check_own(cache));
-    if (!file_is_directory(cache)) return OK;
-    TRY(directory_list(cache, &names, &count));
-    for (int i = 0; i < count; i++) {
-        if (strstr(names[i], ".tmp-") == NULL) continue;
-        TRY_GOTO(done, result, path_join(path, sizeof path, cache, names[i]));
-        unlink(path);
-    }
-done:
-    directory_list_free(names, count);
-    return result;
+    return file_is_directory(cache) ? directory_clean(cache) : OK;
 }
 
 static status where_cached(struct feed *feed, const char *run)

@@ -12,6 +12,7 @@ resumed() {
         bad "$1" "resume: exit $?" log
     elif same_run whole "$2"; then
         ok "$1"
+        no_remains "$1: nothing left" "$2"
         rm -rf "$2"
     else
         bad "$1" "$why" log
@@ -42,7 +43,7 @@ else
 fi
 
 # At named points of a save, of the files around it and of resuming itself.
-for fault in file.write:1 file.rename:1 file.write:4 file.rename:6 \
+for fault in file.write:1 file.rename:1 file.write:4 file.rename:4 file.rename:6 \
     file.write:9 checkpoint.tensor:1 checkpoint.tensor:29 checkpoint.tensor:61 \
     checkpoint.sync:1 checkpoint.sync:4 checkpoint.rename:1 \
     checkpoint.rename:3 checkpoint.latest:1 checkpoint.latest:2 \
