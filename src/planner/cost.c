@@ -417,7 +417,7 @@ static double last_sum(const struct cost *cost, const struct spent *f)
     const bool codes = l->bits == 8 && habits_of[l->as].codes_gathered;
     double guessed = 0;
 
-    if (l->tensor == 1) return 0;
+    if (l->tensor == 1 || cost->shape->joins <= 0) return 0;
     if (l->as != AS_LOCKSTEP)
         return f->seconds[CAUSE_TENSOR] * cost->shape->last /
                cost->shape->joins * (codes ? 2.0 / 3 : 0.5);
