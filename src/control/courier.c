@@ -103,6 +103,7 @@ static bool fill(const struct agent *agent, const struct copy_head *head,
 
     atomic_store(&agent->courier->fills, true);
     may = courier_may_write(agent, head);
+    if (fault_point("courier.fill") != OK) status_clear();
     if (may) copy_slot_fill(memory, slot);
     atomic_store(&agent->courier->fills, false);
     return may;

@@ -150,6 +150,9 @@ status elastic_open(struct elastic *elastic, struct options_set *set,
     status result;
 
     *elastic = (struct elastic){.set = set, .ranks = ranks};
+    TRY(arena_take_array(&set->arena, (size_t)ranks + 1,
+                         sizeof *elastic->known, (void **)&elastic->known));
+    memset(elastic->known, 0, ((size_t)ranks + 1) * sizeof *elastic->known);
     TRY(keep_settings(elastic, &set->values));
     TRY(run_vocabulary(&elastic->vocabulary, &set->values));
     result = setup_resolve(&setup, set, &elastic->vocabulary, ranks, 0);
@@ -166,14 +169,13 @@ status elastic_open(struct elastic *elastic, struct options_set *set,
     return result;
 }
 
-status elastic_layout(const struct elastic *elastic, int most,
-                      char settings[LAYOUT_WORDS_BYTES], int *ranks)
+static void search_layout(const struct elastic *elastic, int most,
+                          char settings[LAYOUT_WORDS_BYTES], int *ranks)
 {
     struct search search = {.elastic = elastic};
     const int expert = elastic->mesh.size[AXIS_EXPERT];
 
     *ranks = 0;
-    if (most > elastic->ranks) most = elastic->ranks;
     for (search.ranks = most; search.ranks > 0; search.ranks--) {
         if (search.ranks % expert != 0) continue;
         for (search.cost = 0; search.cost < 1 << CHANGED; search.cost++) {
@@ -181,8 +183,29 @@ status elastic_layout(const struct elastic *elastic, int most,
             if (!search.found) continue;
             write_settings(elastic, search.sizes, settings);
             *ranks = search.ranks;
-            return OK;
+            return;
         }
     }
+}
+
+/* Found once for each number of ranks: a run changes its layout as often as
+ * machines come and go. */
+status elastic_layout(const struct elastic *elastic, int most,
+                      char settings[LAYOUT_WORDS_BYTES], int *ranks)
+{
+    struct elastic_known *known;
+
+    *ranks = 0;
+    if (most > elastic->ranks) most = elastic->ranks;
+    if (most < 1) return OK;
+    known = &elastic->known[most];
+    if (known->settings == NULL) {
+        search_layout(elastic, most, settings, &known->ranks);
+        if (known->ranks == 0) settings[0] = '\0';
+        TRY(arena_copy_text(&elastic->set->arena, settings, &known->settings));
+    }
+    *ranks = known->ranks;
+    if (known->ranks > 0)
+        snprintf(settings, LAYOUT_WORDS_BYTES, "%s", known->settings);
     return OK;
 }

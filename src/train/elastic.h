@@ -7,8 +7,16 @@
 #include "control/supervisor.h"
 #include "setup/setup.h"
 
+/* What elastic_layout found; settings NULL: it was not asked. */
+struct elastic_known {
+    char *settings;
+    int ranks;
+};
+
 struct elastic {
     struct options_set *set; /* borrowed; its mesh is changed */
+    struct elastic_known *known; /* [ranks + 1]: for so many at most; set's arena
+                              * owns them, which each search makes larger */
     char blocks[LAYOUT_WORDS_BYTES]; /* "1,3,4,0" of mesh.layers; "": none */
     const char *file;        /* of schedule.name; NULL: it is none, or there is
                               * no pipe */

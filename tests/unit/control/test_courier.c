@@ -4,12 +4,15 @@
  * tests/drills/agents.sh. */
 #include "control/courier.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/fault.h"
+#include "comm/crew.h"
 #include "comm/inheritance.h"
 #include "control/courier_slots.h"
 #include "tests/test.h"
@@ -515,7 +518,110 @@ TEST(a_copy_is_not_filled_in_where_its_rank_is)
     }
 }
 
-TEST_MAIN(beats_of_one_partner_change_nothing,
+/* Its sender is stopped before it fills in a copy of rank 0, which is seated
+ * meanwhile. */
+TEST(a_copy_that_is_filled_in_ends_before_its_rank_is_seated)
+{
+    static const struct order order = {.number = 1, .size = RANKS};
+    const int64_t end = clock_ns() + (int64_t)20 * 1000000000;
+    struct node_move move = {.rank = 0};
+    struct copy_slot *own, *twin;
+    struct stand s;
+    pid_t sender;
+
+    IS_OK(fault_arm("courier.fill:1:stop"));
+    stand_open(&s);
+    IS_OK(fault_arm(NULL));
+    sender = s.agent.couriers[0];
+    atomic_store(&s.agent.courier->slot_bytes, SLOT_BYTES);
+    atomic_store(&s.agent.courier->ranks, RANKS);
+    make_copy(&s, 2);
+    own = slot_of(&s, 0, 0);
+    twin = slot_of(&s, 1, 0);
+    memcpy(twin, own, SLOT_BYTES);
+    own->twin = 1 + 1;
+    atomic_store(&s.page->copies, 0);
+    snprintf(move.address, sizeof move.address, "%s", s.door.address);
+    courier_move(&s.agent, &move);
+    while (crew_state(sender) != 'T') {
+        CHECK(clock_ns() < end);
+        has_come(&s);
+    }
+    CHECK(atomic_load(&s.agent.courier->fills));
+    workers_order(&s.agent, &order);
+    EQUAL_INT(atomic_load(&s.place->ordered), 1);
+    memset((char *)own + COPY_ROWS, 5, ROWS);
+    if (kill(sender, SIGCONT) == 0) poll(NULL, 0, 300); /* it would go on */
+    for (int i = 0; i < ROWS; i++)
+        EQUAL_INT(((const char *)own)[COPY_ROWS + i], 5);
+    CHECK(!atomic_load(&s.agent.courier->fills));
+    EQUAL_INT(s.agent.couriers[0], 0);
+    munmap(own, SLOT_BYTES);
+    munmap(twin, SLOT_BYTES);
+    stand_close(&s);
+}
+
+static void spoil(const struct stand *s, int64_t step)
+{
+    struct copy_slot *slot = slot_of(s, 0, (int)(step % 2));
+
+    copy_slot_spoil(slot);
+    munmap(slot, SLOT_BYTES);
+}
+
+/* The partner could not but refuse it, and gets the next one by the same
+ * connection. */
+TEST(a_copy_that_was_spoilt_on_its_way_was_not_refused)
+{
+    struct stand s;
+    unsigned char session[sizeof s.wire.session];
+
+    stand_open(&s);
+    seat(&s, 1);
+    make_copy(&s, 5);
+    await_copy(&s, 5);
+    memcpy(session, s.wire.session, sizeof session);
+    spoil(&s, 5);
+    answer(&s, COPY_TORN);
+    make_copy(&s, 6);
+    await_copy(&s, 6);
+    EQUAL_BYTES(s.wire.session, session, sizeof session);
+    EQUAL_INT(s.copy.step, 6);
+    answer(&s, COPY_WHOLE);
+    await_told(&s, 6);
+    EQUAL_INT(atomic_load(&s.agent.board->carries[0]), 1);
+    stand_close(&s);
+}
+
+/* The partner has what it was when it left, and nobody waits for that. */
+TEST(a_copy_that_was_spoilt_on_its_way_did_not_move)
+{
+    for (int spoilt = 0; spoilt < 2; spoilt++) {
+        const int64_t end = clock_ns() + (int64_t)20 * 1000000000;
+        struct node_move move = {.rank = 0};
+        struct stand s;
+
+        stand_open(&s);
+        atomic_store(&s.agent.courier->slot_bytes, SLOT_BYTES);
+        atomic_store(&s.agent.courier->ranks, RANKS);
+        make_copy(&s, 2);
+        snprintf(move.address, sizeof move.address, "%s", s.door.address);
+        courier_move(&s.agent, &move);
+        while (!courier_moved(&s.agent, &move)) {
+            CHECK(clock_ns() < end);
+            if (!has_come(&s)) continue;
+            if (spoilt) spoil(&s, 2);
+            answer(&s, COPY_WHOLE);
+        }
+        EQUAL_INT(move.whole, !spoilt);
+        stand_close(&s);
+    }
+}
+
+TEST_MAIN(a_copy_that_is_filled_in_ends_before_its_rank_is_seated,
+          a_copy_that_was_spoilt_on_its_way_was_not_refused,
+          a_copy_that_was_spoilt_on_its_way_did_not_move,
+          beats_of_one_partner_change_nothing,
           copies_are_held_once_every_rank_has_one_there,
           ranks_do_not_wait_for_a_partner_that_refuses,
           a_torn_copy_is_refused,

@@ -45,6 +45,31 @@ static void gives(const char *settings, int ranks, const char *const *layouts)
     options_free(&set);
 }
 
+/* Machines come and go for weeks: each change made the arena of the options
+ * larger. */
+TEST(changes_of_the_layout_need_no_more_memory)
+{
+    struct options_set set = {0};
+    struct elastic elastic;
+    char words[LAYOUT_WORDS_BYTES], first[LAYOUT_WORDS_BYTES];
+    int found;
+
+    set_options(&set, "mesh.layers=[]");
+    IS_OK(elastic_open(&elastic, &set, 4));
+    IS_OK(elastic_layout(&elastic, 2, first, &found));
+    for (int most = 0; most <= 5; most++)
+        IS_OK(elastic_layout(&elastic, most, words, &found));
+    const size_t used = arena_bytes_out();
+
+    for (int i = 0; i < 300; i++) {
+        IS_OK(elastic_layout(&elastic, i % 6, words, &found));
+        EQUAL_INT(found, i % 6 < 3 ? i % 6 : i % 6 == 3 ? 2 : 4);
+        if (i % 6 == 2) EQUAL_TEXT(words, first);
+    }
+    EQUAL_INT(arena_bytes_out(), used);
+    options_free(&set);
+}
+
 TEST(a_pipe_loses_ranks)
 {
     gives("mesh.layers=[]", 4, (const char *const[]){
@@ -135,6 +160,7 @@ TEST(what_cannot_be_carried_is_refused)
     refuses("schedule.name=my plans/late.txt", "has a space");
 }
 
-TEST_MAIN(a_pipe_loses_ranks, uneven_blocks_are_for_the_whole_pipe,
+TEST_MAIN(changes_of_the_layout_need_no_more_memory,
+          a_pipe_loses_ranks, uneven_blocks_are_for_the_whole_pipe,
           a_long_list_comes_back, a_schedule_from_a_file_comes_back,
           what_cannot_be_carried_is_refused)
