@@ -7,7 +7,7 @@
 #include "control/supervisor.h"
 #include "setup/setup.h"
 
-/* What elastic_layout found; settings NULL: it was not asked. */
+/* The answer of elastic_layout; settings NULL: it was not asked. */
 struct elastic_known {
     char *settings;
     int ranks;
@@ -15,8 +15,8 @@ struct elastic_known {
 
 struct elastic {
     struct options_set *set; /* borrowed; its mesh is changed */
-    struct elastic_known *known; /* [ranks + 1]: for so many at most; set's arena
-                              * owns them, which each search makes larger */
+    struct elastic_known *known; /* [ranks + 1]: for so many at most; in set's
+                              * arena, which each search makes larger */
     char blocks[LAYOUT_WORDS_BYTES]; /* "1,3,4,0" of mesh.layers; "": none */
     const char *file;        /* of schedule.name; NULL: it is none, or there is
                               * no pipe */
