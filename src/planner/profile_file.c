@@ -3,7 +3,6 @@
 #include "planner/profile_file.h"
 
 #include <ctype.h>
-#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,11 +119,17 @@ static status read_constants(struct machine *machine, const char *path,
     return OK;
 }
 
-static status positive(const char *path, const char *what, double value)
+/* Seconds of one call; bytes, or FLOPs, of one. Beyond these nobody measured
+ * anything, and sums over a step leave the range of a clock. */
+static const struct range { double least, most; }
+    call_seconds = {1e-12, 1e6}, call_amount = {1, 1e24};
+
+static status in_range(const char *path, const char *what, double value,
+                       struct range range)
 {
-    if (!(value > 0) || isinf(value))
-        FAIL(ERR_FORMAT, "%s: %s is %g; expected more than 0", path, what,
-             value);
+    if (!(value >= range.least && value <= range.most))
+        FAIL(ERR_FORMAT, "%s: %s is %g; expected %g to %g", path, what, value,
+             range.least, range.most);
     return OK;
 }
 
@@ -175,8 +180,8 @@ static status read_work(const char *path, const struct json *row,
              (long long)out->rows, (long long)out->width);
     TRY(json_get_real(row, path, "amount", &out->amount));
     TRY(json_get_real(row, path, "seconds", &out->seconds));
-    TRY(positive(path, "works: amount", out->amount));
-    return positive(path, "works: seconds", out->seconds);
+    TRY(in_range(path, "works: amount", out->amount, call_amount));
+    return in_range(path, "works: seconds", out->seconds, call_seconds);
 }
 
 /* Bits, granule, promote. */
@@ -227,7 +232,7 @@ static status read_product(const char *path, const struct json *row,
     if (out->m < 1 || out->n < 1 || out->k < 1)
         FAIL(ERR_FORMAT, "%s: products: %lld x %lld x %lld is no product", path,
              (long long)out->m, (long long)out->n, (long long)out->k);
-    return positive(path, "products: seconds", out->seconds);
+    return in_range(path, "products: seconds", out->seconds, call_seconds);
 }
 
 static status read_rounding(const char *path, const struct json *row,
@@ -251,11 +256,12 @@ static status read_rounding(const char *path, const struct json *row,
         FAIL(ERR_FORMAT, "%s: roundings: %lld rows of %lld elements", path,
              (long long)out->rows, (long long)out->width);
     TRY(json_get_real(row, path, "seconds", &out->seconds));
-    return positive(path, "roundings: seconds", out->seconds);
+    return in_range(path, "roundings: seconds", out->seconds, call_seconds);
 }
 
 static status read_list(const struct json *list, const char *path,
-                        const char *what, double *out, int *count)
+                        const char *what, struct range range, double *out,
+                        int *count)
 {
     if (list == NULL || list->kind != JSON_ARRAY || list->count < 1 ||
         list->count > SIZES_MOST)
@@ -268,7 +274,7 @@ static status read_list(const struct json *list, const char *path,
             FAIL(ERR_FORMAT, "%s: collectives: %s: expected numbers", path,
                  what);
         out[i] = list->items[i].real;
-        TRY(positive(path, what, out[i]));
+        TRY(in_range(path, what, out[i], range));
     }
     return OK;
 }
@@ -293,10 +299,10 @@ static status read_collective(const char *path, const struct json *row,
         FAIL(ERR_FORMAT, "%s: collectives: %lld ranks; expected 2 or more",
              path, (long long)ranks);
     out->ranks = (int)ranks;
-    TRY(read_list(json_get(row, "bytes"), path, "bytes", out->bytes,
-                  &out->count));
-    TRY(read_list(json_get(row, "seconds"), path, "seconds", out->seconds,
-                  &times));
+    TRY(read_list(json_get(row, "bytes"), path, "bytes", call_amount,
+                  out->bytes, &out->count));
+    TRY(read_list(json_get(row, "seconds"), path, "seconds", call_seconds,
+                  out->seconds, &times));
     if (times != out->count)
         FAIL(ERR_FORMAT, "%s: collectives: %d sizes and %d times", path,
              out->count, times);

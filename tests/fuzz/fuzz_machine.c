@@ -32,8 +32,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 /* ---- the mutator ---- */
 
-static const char *const words[] = {"value", "unit", "mark", "measured",
-                                    "constants", "products", "float32", NULL};
+static const char *const words[] = {
+    "value", "unit", "mark", "measured", "constants", "products", "float32",
+    "works", "roundings", "collectives", "left_out", "sentinel", "work",
+    "attention", "attention_back", "norm", "gate_back", "update", "how", "m",
+    "n", "k", "kind", "nt", "tn", "bits", "threads", "seconds", "sigma",
+    "accumulator", "amount", "rows", "width", "op", "all-reduce", "send",
+    "path", "node", "network", "ranks", "bytes", "product_s", "before_s",
+    "memory_after_s", "products_follow", "works_follow", "rest", "large",
+    "1e308", "1e-308", "-1", "0", NULL};
 static const struct grammar grammar = {json_grammar_read, json_grammar_write,
                                        words};
 

@@ -76,7 +76,7 @@ TEST(bad_files_get_a_sentence)
          "n", ERR_FORMAT},
         {"{\"version\": 1, \"constants\": {}, \"products\": [{\"m\": 1, "
          "\"n\": 1, \"k\": 1, \"bits\": 32, \"seconds\": -2}]}",
-         "expected more than 0", ERR_FORMAT},
+         "expected 1e-12 to 1e+06", ERR_FORMAT},
         {"{\"version\": 1, \"constants\": {}, \"products\": [{\"m\": 1, "
          "\"n\": 1, \"k\": 1, \"bits\": 32, \"kind\": \"tt\", "
          "\"seconds\": 1}]}",
@@ -91,6 +91,14 @@ TEST(bad_files_get_a_sentence)
          "[{\"work\": \"norm\", \"rows\": 8, \"width\": 1, "
          "\"amount\": 0, \"seconds\": 1}]}",
          "works: amount is 0", ERR_FORMAT},
+        {"{\"version\": 1, \"constants\": {}, \"works\": "
+         "[{\"work\": \"norm\", \"rows\": 8, \"width\": 1, "
+         "\"amount\": 8, \"seconds\": 1e308}]}",
+         "works: seconds is 1e+308; expected 1e-12 to 1e+06", ERR_FORMAT},
+        {"{\"version\": 1, \"constants\": {}, \"works\": "
+         "[{\"work\": \"norm\", \"rows\": 8, \"width\": 1, "
+         "\"amount\": 1e-308, \"seconds\": 1}]}",
+         "works: amount is 1e-308; expected 1 to 1e+24", ERR_FORMAT},
         {"{\"version\": 1, \"constants\": {}, \"collectives\": [{\"op\": "
          "\"send\", \"path\": \"node\", \"ranks\": 2, \"bytes\": [8, 4], "
          "\"seconds\": [1, 2]}]}", "ascend", ERR_FORMAT},
