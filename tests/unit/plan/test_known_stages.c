@@ -47,17 +47,20 @@ struct drawn {
     int each;              /* sequences of a micro-batch, of all ranks */
 };
 
-static void draw_one(struct drawn *d)
+/* On ranks of a mesh with a pipe, or on one rank. */
+static void draw_on(struct drawn *d, bool one_rank)
 {
     static const char *const zeros[] = {"ddp", "zero1", "zero2", "fsdp"};
     static const char *const schedules[] = {
         "1f1b", "interleaved", "zb-h1", "zb-v", "gpipe", "dualpipe"};
     static const char *const again[] = {"none", "attention", "block",
                                         "norm, activation"};
-    const int model = draw(ROWS(models)), pipe = 4 << draw(2);
-    const int tensor = 1 + draw(2), data = 1 + draw(2), context = 1 + draw(2);
+    const int model = draw(ROWS(models)), pipe = one_rank ? 1 : 4 << draw(2);
+    const int most = one_rank ? 1 : 2;
+    const int tensor = 1 + draw(most), data = 1 + draw(most);
+    const int context = 1 + draw(most);
     const char *schedule = schedules[draw(ROWS(schedules))];
-    const int layers = 2 * pipe + draw(3), micro = 1 + draw(2);
+    const int layers = (one_rank ? 4 : 2 * pipe) + draw(3), micro = 1 + draw(2);
     const char *zero = zeros[draw(ROWS(zeros))];
     size_t used;
 
@@ -76,6 +79,8 @@ static void draw_one(struct drawn *d)
              strstr(models[model], "numerics") != NULL
                  ? "" : "numerics: {grid_context: 2}\n");
 }
+
+static void draw_one(struct drawn *d) { draw_on(d, false); }
 
 /* False: setup refuses it. */
 static bool open_one(struct forecast *f, const struct drawn *d)
@@ -203,6 +208,41 @@ TEST(steps_of_another_batch_share_programs)
     CHECK(compared > DRAWS / 2 && shared > DRAWS);
 }
 
+/* One rank has all rows, whose names are its program's: no batch takes another
+ * one's. */
+TEST(one_rank_plans_each_batch)
+{
+    int compared = 0;
+
+    for (int i = 0; i < DRAWS / 2; i++) {
+        struct hunting hunting = {.parameters = 0};
+        struct drawn d;
+
+        draw_on(&d, true);
+        for (int fills = 1; fills <= 2; fills++) {
+            struct walked alone, follows;
+            struct forecast f;
+
+            if (fills > 1) d.microbatches *= 2;
+            if (open_one(&f, &d)) {
+                walk(&f, &alone, true, NULL);
+                walk(&f, &follows, false, &hunting);
+                are_same(&alone, &follows);
+                steps_free(&alone.steps);
+                steps_free(&follows.steps);
+                compared++;
+            } else {
+                status_clear();
+            }
+            forecast_free(&f);
+        }
+        EQUAL_INT(hunting.stages.count, hunting.stages.programs);
+        hunting_free(&hunting);
+    }
+    print_message("%d steps of one rank compared\n", compared);
+    CHECK(compared > DRAWS / 2);
+}
+
 /* Gradients that are reduced once are whole until then: ZeRO 1 and 2 have the
  * same lists, and a search walks one of them. */
 TEST(twins_have_the_same_lists)
@@ -239,4 +279,5 @@ TEST(twins_have_the_same_lists)
 }
 
 TEST_MAIN(twins_have_the_same_lists, steps_of_another_batch_share_programs,
+          one_rank_plans_each_batch,
           stages_that_share_plans_are_those_planned_alone)
