@@ -17,6 +17,7 @@
  *   DNN_DENSE=1       no engine takes heads with something between their rows
  *   DNN_FAILS=N       call N, from 1, fails
  *   DNN_CREATES=0     it does not work with any GPU
+ *   DNN_KNOBS=N       the engine that needs room has N knobs (1)
  *   DNN_HOST=1        there is no GPU: memory is the host's, calls are done at
  *                     once */
 #include "cudnn.h"
@@ -494,15 +495,19 @@ static int get_engine(const struct descriptor *d, int64_t *count,
     return DNN_SUCCESS;
 }
 
-static int get_knob(const struct descriptor *d, int64_t *count,
-                    dnn_descriptor *out)
+/* All say the same; as many as were asked for are written, and there may be
+ * more. */
+static int get_knobs(const struct descriptor *d, int64_t most, int64_t *count,
+                     dnn_descriptor *out)
 {
-    struct descriptor *knob = *out;
+    *count = d->engine == 1 ? number("DNN_KNOBS", 1) : 1;
+    for (int64_t i = 0; i < *count && i < most; i++) {
+        struct descriptor *knob = out[i];
 
-    if (knob->kind != DNN_KNOB) return BAD;
-    knob->knob = d->knob;
-    knob->finished = true;
-    *count = 1;
+        if (knob->kind != DNN_KNOB) return BAD;
+        knob->knob = d->knob;
+        knob->finished = true;
+    }
     return DNN_SUCCESS;
 }
 
@@ -521,7 +526,7 @@ EXPORTED int cudnnBackendGetAttribute(dnn_descriptor of, int name, int type,
         return get_engine(d, count, out);
     if (d->kind == DNN_ENGINE_CONFIG && name == DNN_CONFIG_KNOBS &&
         type == DNN_OF_DESCRIPTOR)
-        return get_knob(d, count, out);
+        return get_knobs(d, most, count, out);
     if (d->kind == DNN_ENGINE && name == DNN_ENGINE_NOTES &&
         type == DNN_OF_NOTE) {
         const int note = DNN_NOTE_UNORDERED;

@@ -66,6 +66,16 @@ wrong "gradients that are not scaled" 's/compute(g, DNN_MULTIPLY, dp, p, all), s
 wrong "keys that are turned the wrong way" 's/keys_gradient(g, reshape(g, ds, across), q, ID_DK)/keys_gradient(g, reshape(g, ds, all), q, ID_DK)/'
 wrong "statistics without the largest score" 's/compute_to(g, DNN_ADD, most, log,/compute_to(g, DNN_ADD, log, log,/'
 
+# An engine with more knobs than we know is not taken.
+means $graph
+for knobs in 44 45; do
+    if DNN_KNOBS=$knobs DNN_HOST=1 timeout 60 "$room/meaning" \
+        "$room/libcudnn.so.9" >"$room/log" 2>&1
+    then ok "an engine with $knobs knobs"
+    else bad "an engine with $knobs knobs" "graphs are not attention" "$room/log"
+    fi
+done
+
 # ---- header ----
 
 # shellcheck disable=SC2086,SC2046

@@ -71,9 +71,10 @@ static bool is_ordered(const struct dnn_builder *b, dnn_descriptor engine)
 
     if (b->dnn->cudnnBackendGetAttribute_(engine, DNN_ENGINE_NOTES,
                                           DNN_OF_NOTE, NOTES, &count,
-                                          notes) != DNN_SUCCESS)
+                                          notes) != DNN_SUCCESS ||
+        count > NOTES)
         return false;
-    for (int64_t i = 0; i < count && i < NOTES; i++)
+    for (int64_t i = 0; i < count; i++)
         if (notes[i] == DNN_NOTE_UNORDERED) return false;
     return true;
 }
@@ -137,11 +138,31 @@ static dnn_descriptor plan_of(struct dnn_builder *b,
     return plan;
 }
 
+/* The knobs of a configuration. */
+struct knobs {
+    dnn_descriptor at[KNOBS]; /* of the builder */
+    int64_t count;
+};
+
+/* false: there are more than we know, so no other graph could have them. */
+static bool get_knobs(struct dnn_builder *b, dnn_descriptor config,
+                      struct knobs *knobs)
+{
+    for (int i = 0; i < KNOBS && knobs->at[i] == NULL; i++)
+        knobs->at[i] = dnn_make(b, DNN_KNOB);
+    knobs->count = 0;
+    if (b->answer == DNN_SUCCESS)
+        b->answer = b->dnn->cudnnBackendGetAttribute_(
+            config, DNN_CONFIG_KNOBS, DNN_OF_DESCRIPTOR, KNOBS, &knobs->count,
+            knobs->at);
+    return b->answer == DNN_SUCCESS && knobs->count <= KNOBS;
+}
+
 /* The first configuration of the dense graph whose sums have one order, and
- * whose plan needs at most `room` bytes; NULL: none. */
-static dnn_descriptor choose(struct dnn_builder *b, const struct dnn_target *on,
-                             const struct attended_form *form, size_t room,
-                             struct attention_plan *out)
+ * whose plan needs at most `room` bytes; false: none. */
+static bool choose(struct dnn_builder *b, const struct dnn_target *on,
+                   const struct attended_form *form, size_t room,
+                   struct attention_plan *out, struct knobs *knobs)
 {
     dnn_descriptor configs[ATTENTION_OFFERS];
     const int64_t count = offers(
@@ -153,34 +174,20 @@ static dnn_descriptor choose(struct dnn_builder *b, const struct dnn_target *on,
         if (!about_config(b, configs[i], offer)) continue;
         out->offered++;
         if (!offer->is_ordered || offer->room > room) continue;
-        if (plan_of(b, on, configs[i], room, offer) != NULL) return configs[i];
+        if (plan_of(b, on, configs[i], room, offer) != NULL &&
+            get_knobs(b, configs[i], knobs))
+            return true;
     }
-    return NULL;
+    return false;
 }
 
 /* ---- the plan of the layout ---- */
-
-/* The knobs of a configuration, which the builder owns. */
-static struct dnn_values knobs_of(struct dnn_builder *b, dnn_descriptor config,
-                                  dnn_descriptor knobs[KNOBS])
-{
-    struct dnn_values values = {DNN_OF_DESCRIPTOR, 0, knobs};
-
-    for (int i = 0; i < KNOBS; i++) knobs[i] = dnn_make(b, DNN_KNOB);
-    if (b->answer == DNN_SUCCESS)
-        b->answer = b->dnn->cudnnBackendGetAttribute_(
-            config, DNN_CONFIG_KNOBS, DNN_OF_DESCRIPTOR, KNOBS, &values.count,
-            knobs);
-    if (b->answer == DNN_SUCCESS && values.count > KNOBS)
-        b->answer = DNN_BAD_PARAM;
-    return values;
-}
 
 /* The engine of a number, with knobs, for a graph. */
 static dnn_descriptor config_of(struct dnn_builder *b,
                                 const struct dnn_target *on,
                                 dnn_descriptor graph, int64_t number,
-                                const struct dnn_values *knobs)
+                                const struct knobs *knobs)
 {
     const dnn_descriptor engine = dnn_make(b, DNN_ENGINE);
     const dnn_descriptor config = dnn_make(b, DNN_ENGINE_CONFIG);
@@ -191,7 +198,10 @@ static dnn_descriptor config_of(struct dnn_builder *b,
         dnn_set_part(b, engine, DNN_ENGINE_PROPERTIES, on->properties);
     dnn_finish(b, engine);
     dnn_set_part(b, config, DNN_CONFIG_ENGINE, engine);
-    if (knobs->count > 0) dnn_set_all(b, config, DNN_CONFIG_KNOBS, knobs);
+    if (knobs->count > 0)
+        dnn_set_all(b, config, DNN_CONFIG_KNOBS,
+                    &(struct dnn_values){DNN_OF_DESCRIPTOR, knobs->count,
+                                         knobs->at});
     dnn_finish(b, config);
     return config;
 }
@@ -202,17 +212,14 @@ int attention_plan_make(const struct dnn *dnn, const struct dnn_target *on,
 {
     const struct attended_form dense = dense_of(form);
     struct dnn_builder chooser = {.dnn = dnn}, *const b = &out->builder;
-    dnn_descriptor knobs[KNOBS];
+    struct knobs knobs = {.count = 0};
 
     *out = (struct attention_plan){.builder.dnn = dnn};
-    const dnn_descriptor chosen = choose(&chooser, on, &dense, room, out);
-
-    if (chosen != NULL) {
+    if (choose(&chooser, on, &dense, room, out, &knobs)) {
         struct attention_offer *offer = &out->offers[out->offered - 1];
-        const struct dnn_values values = knobs_of(&chooser, chosen, knobs);
         const dnn_descriptor config = config_of(
             b, on, attention_graph(b, form, on, &out->operations),
-            offer->engine, &values);
+            offer->engine, &knobs);
 
         if (b->answer == DNN_SUCCESS)
             out->plan = plan_of(b, on, config, room, offer);
