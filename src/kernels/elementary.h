@@ -6,9 +6,9 @@
  * sigmoid 2.5, tanh 2.6, erf 1.1.
  *
  * Method: Cody and Waite reduction, minimax polynomials (own fits; their
- * coefficients are ours and have no other source), scaling by adding to the
- * exponent. Adding ROUND_MAGIC rounds to an integer that then stands in the low
- * bits of the sum. */
+ * coefficients are ours and have no other source), scaling by a power of two, a
+ * factor whose bits are made of an integer. Adding ROUND_MAGIC rounds to an
+ * integer that then stands in the low bits of the sum. */
 #ifndef LOCKSTEP_KERNELS_ELEMENTARY_H
 #define LOCKSTEP_KERNELS_ELEMENTARY_H
 
