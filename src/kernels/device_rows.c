@@ -600,6 +600,7 @@ static size_t squares_blocks(const struct tensor *x)
     COPY(update_elements, element_update, update_of) \
     COPY(descend, descent, descent_of) \
     COPY(factored, factored, factored_of) \
+    COPY(turned, turned, turned_of) \
     COPY(masters_join, masters, masters_of) \
     COPY(masters_split, masters, masters_of) \
     TELL(integer_product, integer_product, integer_told, tell_integers)

@@ -60,6 +60,18 @@ static struct factored factored_of(const struct launch *l,
     return copy;
 }
 
+static struct turned turned_of(const struct launch *l,
+                               const struct turned *call)
+{
+    struct turned copy = *call;
+
+    copy.x = tensor(l, call->x);
+    copy.v = tensor(l, call->v);
+    copy.m = maybe(l, call->m);
+    copy.gradient = maybe(l, call->gradient);
+    return copy;
+}
+
 static struct descent descent_of(const struct launch *l,
                                  const struct descent *call)
 {

@@ -42,6 +42,7 @@
 #include "kernels/rotate.h"
 #include "kernels/sums.h"
 #include "kernels/factored.h"
+#include "kernels/turned.h"
 #include "kernels/updates.h"
 #include "tensor/tensor.h"
 
@@ -333,6 +334,8 @@ struct kernels {
     status (*descend)(struct stream *, const struct descent *);
     /* Adafactor's step: kernels/factored.h. */
     status (*factored)(struct stream *, const struct factored *);
+    /* Adam in the axes of an eigenbasis: kernels/turned.h. */
+    status (*turned)(struct stream *, const struct turned *);
     /* Split masters as numbers, and back. */
     status (*masters_join)(struct stream *, const struct masters *);
     status (*masters_split)(struct stream *, const struct masters *);
@@ -366,7 +369,7 @@ struct kernels {
     X(cross_entropy) X(sum_squares) X(normalize) X(adamw)                 \
     X(update_elements)                                                    \
     X(descend) X(masters_join) X(masters_split) X(fixed_add) X(fixed_read) \
-    X(add_norm) X(factored)
+    X(add_norm) X(factored) X(turned)
 #define KERNELS_ROWS(X) KERNELS_CPU_ROWS(X) X(attention_merge)
 /* The function type of a row, to declare what fills it. */
 #define KERNELS_TYPE(row) __typeof__(*((struct kernels *)0)->row)

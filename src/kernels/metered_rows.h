@@ -498,6 +498,17 @@ static status METERED(factored)(struct stream *stream,
     return result;
 }
 
+static status METERED(turned)(struct stream *stream, const struct turned *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->turned(stream, call);
+
+    step_end(track, "turned", 7 * count_of(&call->x),
+             2 * bytes_of(&call->x) + bytes_of(&call->v) +
+                 2 * bytes_of(&call->m) + bytes_of(&call->gradient));
+    return result;
+}
+
 static status METERED(masters_join)(struct stream *stream,
                                     const struct masters *call)
 {

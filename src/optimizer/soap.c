@@ -8,8 +8,6 @@
  * In directions without gradients a covariance holds only rounding errors, and
  * Adam takes full steps along them. So an eigenvalue below a fixed share of the
  * largest one counts as zero, and eigen.h defines the basis there. */
-#include <math.h>
-
 #include "kernels/math.h"
 #include "optimizer/eigen.h"
 #include "optimizer/whole_tensors.h"
@@ -246,59 +244,23 @@ static status turn_basis(const struct soap *s, int which)
 
 /* ---- the step ---- */
 
-struct moments {
-    const struct soap *s;
-    struct tensor m, v;
-    double beta1, beta2, correction1, correction2, epsilon;
-};
-
-/* m is that of the gradient as it is. */
-static void average_body(void *argument, int index, int count)
-{
-    const struct moments *p = argument;
-    const struct tensor g = p->s->t->x, turned = p->s->other;
-    int64_t first, last;
-
-    threads_split(tensor_count(&g), LANES, index, count, &first, &last);
-    for (int64_t i = first; i < last; i++) {
-        const double x = tensor_get(&turned, i);
-
-        tensor_set(&p->m, i, p->beta1 * tensor_get(&p->m, i) +
-                                 (1 - p->beta1) * tensor_get(&g, i));
-        tensor_set(&p->v, i, p->beta2 * tensor_get(&p->v, i) +
-                                 (1 - p->beta2) * x * x);
-    }
-}
-
-static void divide_body(void *argument, int index, int count)
-{
-    const struct moments *p = argument;
-    const struct tensor x = p->s->other;
-    int64_t first, last;
-
-    threads_split(tensor_count(&x), LANES, index, count, &first, &last);
-    for (int64_t i = first; i < last; i++)
-        tensor_set(&x, i,
-                   tensor_get(&x, i) / p->correction1 /
-                       (sqrt(tensor_get(&p->v, i) / p->correction2) +
-                        p->epsilon));
-}
-
 /* s->other becomes the step; x is the gradient still. */
 static status step(const struct soap *s)
 {
     const struct update_item *item = s->t->item;
-    struct moments p = {
-        .s = s, .m = whole_state(s, M), .v = whole_state(s, V),
+    const struct tensor m = whole_state(s, M);
+    struct turned call = {
+        .x = s->other, .v = whole_state(s, V), .m = m, .gradient = s->t->x,
         .beta1 = item->beta1, .beta2 = item->beta2,
         .correction1 = 1 - math_pow_int(item->beta1, item->t - 1),
         .correction2 = 1 - math_pow_int(item->beta2, item->t - 1),
         .epsilon = item->epsilon};
 
     TRY(rotate(s, s->other, s->t->x, false));
-    threads_run(s->u->stream->threads, average_body, &p);
-    TRY(rotate(s, s->other, p.m, false));
-    threads_run(s->u->stream->threads, divide_body, &p);
+    TRY(s->u->real->turned(s->u->stream, &call));
+    TRY(rotate(s, s->other, m, false));
+    call.m = call.gradient = (struct tensor){.data = NULL};
+    TRY(s->u->real->turned(s->u->stream, &call));
     return rotate(s, s->other, s->other, true);
 }
 
@@ -314,19 +276,31 @@ static bool begun(const struct soap *s)
     return false;
 }
 
+static bool turns_now(const struct update *u, const struct update_item *item)
+{
+    return (item->t - 1) % u->frequency == 0;
+}
+
+/* The host makes and turns bases. They are there since a step that it made. */
+static bool needs_host(const struct update *u, const struct update_item *item,
+                       int64_t last)
+{
+    return last == 0 || item->t <= last || turns_now(u, item);
+}
+
 static status compute(const struct update *u, const struct whole_tensor *t)
 {
     const double decay = t->item->beta2;
     struct soap s;
 
     soap_begin(&s, u, t);
-    const bool first = !begun(&s);
+    const bool first = !t->apart && !begun(&s);
 
     if (first) TRY(scaled(&s, s.other, t->x, 0));
     else TRY(step(&s));
     for (int i = 0; i < 2; i++) TRY(add_covariance(&s, i, decay));
     for (int i = 0; first && i < 2; i++) start_basis(&s, i);
-    if (!first && (t->item->t - 1) % u->frequency == 0)
+    if (!first && turns_now(u, t->item))
         for (int i = 0; i < 2; i++) TRY(turn_basis(&s, i));
     return scaled(&s, t->x, s.other, 1);
 }
@@ -341,7 +315,8 @@ static void finish(const struct update *u, const struct update_item *item,
 }
 
 static const struct whole_kind whole = {
-    .host = true, .scratch = scratch, .compute = compute, .finish = finish};
+    .needs_host = needs_host, .scratch = scratch, .compute = compute,
+    .finish = finish};
 
 const struct optimizer_kind optimizer_soap = {
     .name = "soap",

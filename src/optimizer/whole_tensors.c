@@ -47,7 +47,7 @@ static int64_t host_room_of(const struct states *states,
     const struct optimizer_rule *rule = &states->rules[m->param];
     int64_t elements = param_room(room_of(states, m));
 
-    if (!rule->kind->whole->host) return 0;
+    if (rule->kind->whole->needs_host == NULL) return 0;
     for (int k = 0; k < OPTIMIZER_STATES; k++)
         elements += param_room(state_elements(rule, k, m));
     return elements;
@@ -99,6 +99,8 @@ status whole_work_build(struct whole_work *work,
     work->send = memory;
     TRY(memory_take(ranks, sizeof *work->receive, &memory));
     work->receive = memory;
+    TRY(memory_take((size_t)matrices->count, sizeof *work->on_host, &memory));
+    work->on_host = memory;
     return OK;
 }
 
@@ -106,6 +108,7 @@ void whole_work_free(struct whole_work *work)
 {
     memory_free(work->send);
     memory_free(work->receive);
+    memory_free(work->on_host);
     *work = (struct whole_work){0};
 }
 
@@ -261,6 +264,7 @@ static status compute_on_host(const struct update *u,
     here.kernels = &work->host.kernels[0];
     here.real = &work->host.kernels[1];
     host.x.data = at;
+    host.apart = false;
     CHECK(t->weights.data == NULL); /* no kind reads them on the host */
     host.scratch = at + t->matrix->gathers * tensor_room(t->matrix) * size;
     at += param_room(room_of(u->layout, t->matrix)) * size;
@@ -280,6 +284,7 @@ static status compute(const struct update *u, const struct update_call *call,
     const struct whole_work *work = u->whole;
     const enum dtype real = dtype_real(u->kernels->dtype);
     const struct update_item item = update_item(u, matrix->param, call);
+    int64_t *last = &work->on_host[matrix - work->matrices->items];
     const struct optimizer_kind *kind = item.rule->kind;
     const int64_t room = tensor_room(matrix) * dtype_bytes(real);
     struct whole_tensor t = {
@@ -300,8 +305,11 @@ static status compute(const struct update *u, const struct update_call *call,
                       states_whole_at(u->layout, matrix, k) *
                           dtype_bytes(real);
     }
-    return kind->whole->host && work->host.room != NULL
-               ? compute_on_host(u, &t) : kind->whole->compute(u, &t);
+    t.apart = kind->whole->needs_host != NULL && work->host.room != NULL;
+    if (!t.apart || !kind->whole->needs_host(u, &item, *last))
+        return kind->whole->compute(u, &t);
+    *last = item.t;
+    return compute_on_host(u, &t);
 }
 
 static status take_turn(const struct update *u,

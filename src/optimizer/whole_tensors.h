@@ -26,12 +26,16 @@ struct whole_tensor {
     struct tensor weights; /* [rows, cols] real; data NULL: not asked for */
     void *states[OPTIMIZER_STATES]; /* of the tensor: those that are whole */
     void *scratch;    /* as many elements as the kind said */
+    bool apart;       /* they lie on a device apart: no element can be read */
 };
 
 struct whole_kind {
     bool weights;     /* asked for */
-    bool host;        /* compute reads elements itself, and threads of the
-                       * stream do */
+    /* Whether compute reads elements itself in this step, and threads of the
+     * stream do; last: the newest step that the host computed of the tensor
+     * since the run began, 0: none. NULL: it never does. */
+    bool (*needs_host)(const struct update *, const struct update_item *,
+                       int64_t last);
     /* Elements of scratch, real. */
     int64_t (*scratch)(int64_t rows, int64_t cols);
     /* NULL: the gradient times the item's factor. */
@@ -56,6 +60,8 @@ struct whole_work {
     const struct matrices *matrices; /* borrowed */
     struct group *group;             /* borrowed; NULL: alone */
     struct comm_block *send, *receive; /* owned, [ranks] */
+    int64_t *on_host;                /* owned, [matrices]: the newest step that
+                                      * the host computed; 0: none */
     void *room;                      /* borrowed: whole_room_bytes */
     struct whole_host host;
 };

@@ -213,6 +213,20 @@ struct factored_rate_call {
     bool ends;
 };
 
+/* As struct turned. */
+struct turned_moments_call {
+    const float *x, *gradient;
+    float *m, *v;
+    int64_t count;
+    double beta1, beta2;
+};
+struct turned_step_call {
+    float *x;
+    const float *v;
+    int64_t count;
+    double correction1, correction2, epsilon;
+};
+
 struct gather_rows_call {
     struct view out, table;
     const int32_t *index;

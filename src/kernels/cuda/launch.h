@@ -65,7 +65,7 @@ static inline int64_t blocks_of(int64_t threads)
     X(codes_read) X(quantize_peaks) X(quantize_means) X(quantize_blocks)   \
     X(rotate_runs) X(unrotate_runs) X(integer_tiles) X(copy_parts)     \
     X(sum_roots) X(factored_sums) X(factored_moments) X(factored_matrix)   \
-    X(factored_elements) X(factored_rate)
+    X(factored_elements) X(factored_rate) X(turned_moments) X(turned_step)
 
 /* The files that have them. */
 #define CUDA_MODULES(X)                                                    \

@@ -22,7 +22,7 @@
     X(router_losses) X(router_backward) X(jitter) X(matmul)               \
     X(experts_product) X(experts_gradient) X(attention_forward)           \
     X(attention_backward) X(fixed_add) X(fixed_read) X(add_norm)          \
-    X(masters_join) X(masters_split) X(factored)
+    X(masters_join) X(masters_split) X(factored) X(turned)
 #define KERNELS_CUDA_ROWS(X) KERNELS_CUDA_NARROW_ROWS(X)
 
 #define DECLARE_CUDA_ROW(row) extern KERNELS_TYPE(row) cuda_##row;

@@ -46,6 +46,25 @@ status cuda_descend(struct stream *stream, const struct descent *p)
     return OK;
 }
 
+status cuda_turned(struct stream *stream, const struct turned *p)
+{
+    const int64_t count = tensor_count(&p->x);
+    const struct turned_step_call step = {
+        vector_of(&p->x, count), vector_of(&p->v, count), count,
+        p->correction1, p->correction2, p->epsilon};
+
+    if (p->gradient.data == NULL) {
+        LAUNCH(stream, turned_step, blocks_of(count), &step);
+        return OK;
+    }
+    const struct turned_moments_call moments = {
+        step.x, vector_of(&p->gradient, count), vector_of(&p->m, count),
+        vector_of(&p->v, count), count, p->beta1, p->beta2};
+
+    LAUNCH(stream, turned_moments, blocks_of(count), &moments);
+    return OK;
+}
+
 /* values: NULL where nothing reads or writes them. */
 static struct masters_call masters_of(const struct masters *m, float *values)
 {

@@ -4,6 +4,7 @@
 #include "kernels/cuda/words.h"
 #include "kernels/element.h"
 #include "kernels/fixed_point.h"
+#include "kernels/turned.h"
 
 CUDA_KERNEL(adamw)
 {
@@ -33,6 +34,26 @@ CUDA_KERNEL(descend)
 
     p->weight[i] = w;
     if (p->copy) element_set(p->copy, p->copy_type, i, w);
+}
+
+CUDA_KERNEL(turned_moments)
+{
+    const int64_t i = BLOCK * BLOCK_THREADS + THREAD;
+
+    if (i >= p->count) return;
+    p->m[i] = (float)turned_first((double)p->m[i], (double)p->gradient[i],
+                                  p->beta1);
+    p->v[i] = (float)turned_second((double)p->v[i], (double)p->x[i],
+                                   p->beta2);
+}
+
+CUDA_KERNEL(turned_step)
+{
+    const int64_t i = BLOCK * BLOCK_THREADS + THREAD;
+
+    if (i >= p->count) return;
+    p->x[i] = (float)turned_step((double)p->x[i], (double)p->v[i],
+                                 p->correction1, p->correction2, p->epsilon);
 }
 
 /* Masters whose bits are in byte `at`. */
