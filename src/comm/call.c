@@ -545,8 +545,9 @@ status comm_run(struct group *group, const struct comm_call *given)
 
     TRY(call_begin(group, given));
     call_see(given, &seen);
-    /* Collectives of ranks that read each other await the device by events. */
-    if (straight || !peers_take(group, &seen)) TRY(call_settle(group, given));
+    /* Ranks that are read await their device by events. */
+    if (given->kind == COMM_RECV || !peers_take(group, &seen))
+        TRY(call_settle(group, given));
     TRY(lives_call(group, call));
     TRY(call_fetch(group, call));
     const int number = call_sums_next(group);

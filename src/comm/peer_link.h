@@ -6,12 +6,17 @@
 
 #include "comm/peers.h"
 
+/* Events of messages that a rank may have open; the others are of calls of
+ * groups, one for each channel. */
+enum { OPEN_SENDS = 24, CALL_EVENTS = PEER_EVENTS - OPEN_SENDS };
+
 struct peers {
     struct group *world;      /* borrowed */
     struct device *device;    /* borrowed */
     struct peer_shown *shown; /* owned, [size]: of all ranks */
     struct peer_met *met;     /* owned, [size] */
     unsigned char *reach;     /* owned, [size size]: whether rank i reads j */
+    bool sends[OPEN_SENDS];   /* whose event a message has */
     bool failed;              /* then nobody waits for the others at the end */
     char why[PEER_WHY_BYTES];
 };

@@ -147,7 +147,7 @@ status group_use_peers(struct group *group, struct peers *peers, int number,
     struct peer_link *link;
     void *memory;
 
-    *out = number < PEER_EVENTS / CHANNEL_COUNT && reach_all(peers, group);
+    *out = number < CALL_EVENTS / CHANNEL_COUNT && reach_all(peers, group);
     if (!*out) return OK;
     TRY(memory_take(1, sizeof *link, &memory));
     group->peers = link = memory;

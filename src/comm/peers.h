@@ -42,9 +42,11 @@ status peers_run(struct operation *operation);
 struct peer_told {
     struct peer_place from;
     int64_t bytes;
+    int64_t event;            /* number of the sender's: then the message is
+                               * there; -1: it is */
 };
-/* Posts a message of memory that the device has finished with. Both are the
- * operation's until peers_finish. */
+/* Posts a message of memory that kernels given so far may still write. Both are
+ * the operation's until peers_finish. */
 status peers_post(struct operation *operation, struct message *message,
                   struct peer_told *told);
 /* Until it has been read. The message is the caller's again whatever the

@@ -217,7 +217,7 @@ static status start(struct group *group, const struct comm_call *call,
     call_see(call, &handle->call);
     handle->ready = call_point(group, call);
     handle->sums_number = call_sums_next(group);
-    if (call->kind == COMM_SEND) {
+    if (call->kind == COMM_SEND && !peers_take(group, &handle->call)) {
         TRY(device_await(&handle->ready));
         TRY(call_fetch(group, &handle->call));
     }

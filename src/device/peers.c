@@ -186,6 +186,12 @@ status device_mark(struct device *device, struct gpu_event *event,
     return messages ? OK : queue_status(device->kernels);
 }
 
+status device_made(struct device *device)
+{
+    event_await(queue_now(device->kernels));
+    return queue_status(device->kernels);
+}
+
 status device_follow(struct device *device, struct gpu_event *event)
 {
     const struct own own = own_of(device);

@@ -12,7 +12,7 @@
 #include "device/plugin.h"
 #include "device/roots.h"
 
-enum { PEER_RANGES = 4, PEER_EVENTS = 40, PEER_WHY_BYTES = 200 };
+enum { PEER_RANGES = 4, PEER_EVENTS = 64, PEER_WHY_BYTES = 200 };
 
 /* A rank shows the others where its memory is. */
 struct peer_shown {
@@ -58,6 +58,8 @@ bool device_place(const struct device *device, const void *seen,
  * far, or, with messages, what this thread has awaited. OK: none failed. */
 status device_mark(struct device *device, struct gpu_event *event,
                    bool messages);
+/* Returns when the device has done all kernels that it was given so far. */
+status device_made(struct device *device);
 /* Work of messages that is given from now on begins then. */
 status device_follow(struct device *device, struct gpu_event *event);
 /* Copies on the GPU, to its own addresses. */
