@@ -546,7 +546,7 @@ status comm_run(struct group *group, const struct comm_call *given)
     TRY(call_begin(group, given));
     call_see(given, &seen);
     /* Ranks that are read await their device by events. */
-    if (given->kind == COMM_RECV || !peers_take(group, &seen))
+    if (!peers_follow(group, &seen))
         TRY(call_settle(group, given));
     TRY(lives_call(group, call));
     TRY(call_fetch(group, call));

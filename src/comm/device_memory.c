@@ -27,7 +27,7 @@ status call_settle(const struct group *group, const struct comm_call *call)
     return OK;
 }
 
-static status bring_block(const struct comm_block *block, bool fetches)
+status block_bring(const struct comm_block *block, bool fetches)
 {
     const int64_t planes = block->planes > 0 ? block->planes : 1;
     struct device_seen_rows rows = {
@@ -83,7 +83,7 @@ status call_fetch(const struct group *group, const struct comm_call *call)
     if (call_is_taken(group, call)) return OK;
     if (call->kind == COMM_EXCHANGE) {
         for (int i = 0; i < group->size; i++)
-            TRY(bring_block(&call->send[i], true));
+            TRY(block_bring(&call->send[i], true));
         return OK;
     }
     TRY(fetch_in(group, call));
@@ -96,7 +96,7 @@ status call_store(const struct group *group, const struct comm_call *call)
     if (call_is_taken(group, call)) return OK;
     if (call->kind == COMM_EXCHANGE) {
         for (int i = 0; i < group->size; i++)
-            TRY(bring_block(&call->receive[i], false));
+            TRY(block_bring(&call->receive[i], false));
         return OK;
     }
     if (call->kind == COMM_SEND || call->out.data == NULL) return OK;

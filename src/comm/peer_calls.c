@@ -19,7 +19,8 @@ static bool sums(const struct group *group, const struct comm_call *call)
 {
     int64_t merges[ROOTS_MOST];
 
-    return call->reduction == REDUCE_SUM && call->narrow.bits == 0 &&
+    return group->peers->all && call->reduction == REDUCE_SUM &&
+           call->narrow.bits == 0 &&
            (call->algorithm == ALGORITHM_AUTO ||
             call->algorithm == ALGORITHM_ORDERED) &&
            (call->out.dtype == DTYPE_F32 || call->out.dtype == DTYPE_I64) &&
@@ -53,12 +54,22 @@ bool peers_take(const struct group *group, const struct comm_call *call)
                                        is_there(group, call->out.data));
     case COMM_EXCHANGE: return exchanges(group, call);
     case COMM_SEND:
-        return tensor_bytes(&call->in) > 0 && is_there(group, call->in.data);
+        return group->peers->near[call->peer] &&
+               tensor_bytes(&call->in) > 0 && is_there(group, call->in.data);
     case COMM_RECV:
-        return tensor_bytes(&call->out) > 0 &&
+        return group->peers->near[call->peer] &&
+               tensor_bytes(&call->out) > 0 &&
                is_there(group, call->out.data);
     default: return false;
     }
+}
+
+/* A receiver's memory may still be in use; what goes through host memory is
+ * read by the host. */
+bool peers_follow(const struct group *group, const struct comm_call *call)
+{
+    if (call->kind == COMM_RECV || !peers_take(group, call)) return false;
+    return call->kind == COMM_SEND || group->peers->all;
 }
 
 /* ---- blocks ---- */
@@ -69,6 +80,7 @@ struct reading {
     struct peers *peers;
     struct talk *mine, *theirs; /* [size] */
     int64_t event;              /* number of this rank's */
+    int far;                    /* messages to others that are posted */
 };
 
 static struct cut cut_of(const struct comm_call *call, void *data,
@@ -157,7 +169,8 @@ static bool tells(const struct operation *op, int to)
 {
     const struct comm_block block = block_for(op, to);
 
-    return !is_pairwise(op->call) || block_bytes(&block) > 0;
+    return op->group->peers->near[to] &&
+           (!is_pairwise(op->call) || block_bytes(&block) > 0);
 }
 
 static bool hears(const struct operation *op, int from)
@@ -166,7 +179,8 @@ static bool hears(const struct operation *op, int from)
                                         ? block_of(op, from)
                                         : (struct comm_block){0};
 
-    return !is_pairwise(op->call) || block_bytes(&block) > 0;
+    return op->group->peers->near[from] &&
+           (!is_pairwise(op->call) || block_bytes(&block) > 0);
 }
 
 /* ---- what ranks tell each other ---- */
@@ -373,7 +387,8 @@ static status read_blocks(const struct reading *r)
     for (int i = 0; i < r->op->group->size; i++) {
         const struct comm_block to = block_of(r->op, i);
 
-        if (block_bytes(&to) > 0) TRY(read_block(r, i));
+        if (block_bytes(&to) > 0 && r->op->group->peers->near[i])
+            TRY(read_block(r, i));
     }
     return OK;
 }
@@ -436,6 +451,60 @@ static status read_sums(const struct reading *r)
     return OK;
 }
 
+/* ---- ranks that this one cannot read ---- */
+
+/* Through host memory, as all messages are by comm.library=own: a rank there
+ * may read nobody. Places of messages behind those of tell_all. */
+static status far_post(struct reading *r)
+{
+    struct operation *op = r->op;
+    const int size = op->group->size, me = op->group->rank;
+
+    for (int i = 1; i < size; i++) {
+        const int peer = (me + i) % size;
+        const struct comm_block block = block_for(op, peer);
+        struct message *m = &op->group->messages[op->channel][size + r->far];
+
+        if (op->group->peers->near[peer] || block_bytes(&block) == 0) continue;
+        if (r->far == 0 || is_pairwise(op->call))
+            TRY(block_bring(&block, true));
+        *m = (struct message){.block = block};
+        TRY(op->group->ops->post(op, peer, m));
+        r->far++;
+    }
+    return OK;
+}
+
+static status far_take(const struct reading *r)
+{
+    struct operation *op = r->op;
+    const int size = op->group->size, me = op->group->rank;
+
+    for (int i = 1; i < size; i++) {
+        const int peer = (me + size - i) % size;
+        const struct comm_block block = block_of(op, peer);
+
+        if (op->group->peers->near[peer]) continue;
+        TRY(block_take(op, peer, &block));
+        TRY(block_bring(&block, false));
+    }
+    return OK;
+}
+
+static status far_end(const struct reading *r, status result)
+{
+    const struct group *group = r->op->group;
+
+    for (int i = 0; i < r->far; i++) {
+        const status sent = group->ops->finish(
+            r->op, &group->messages[r->op->channel][group->size + i],
+            result != OK);
+
+        if (result == OK) result = sent;
+    }
+    return result;
+}
+
 /* ---- a call ---- */
 
 /* As many as messages would carry, as plans state. */
@@ -457,7 +526,7 @@ static void count_sent(const struct reading *r)
     }
 }
 
-static status run(struct reading *r)
+static status run_near(struct reading *r)
 {
     const struct group *group = r->op->group;
     const bool gathers = r->op->call->kind == COMM_ALL_REDUCE;
@@ -467,7 +536,8 @@ static status run(struct reading *r)
                                 .events[r->event],
                     r->op->channel != CHANNEL_NOW));
     for (int i = 0; i < group->size; i++)
-        if (i != group->rank) fill_talk(r, i, &r->mine[i]);
+        if (i != group->rank && group->peers->near[i])
+            fill_talk(r, i, &r->mine[i]);
     TRY(tell_all(r, sizeof *r->mine, false));
     TRY(follow_all(r));
     TRY(comm_reduces(r->op->call) ? sum_block(r) : read_blocks(r));
@@ -477,6 +547,17 @@ static status run(struct reading *r)
     TRY(read_sums(r));
     TRY(device_moved(device));
     return await_readers(r);
+}
+
+static status run(struct reading *r)
+{
+    status result;
+
+    if (r->op->group->peers->all) return run_near(r);
+    result = far_post(r);
+    if (result == OK) result = run_near(r);
+    if (result == OK) result = far_take(r);
+    return far_end(r, result);
 }
 
 /* A collective of the group. */

@@ -32,6 +32,8 @@ struct talk {
 struct peer_link {
     struct peers *peers;      /* borrowed */
     int number;
+    bool all;                 /* are near */
+    bool *near;               /* owned, [size]: PEERS_SOME has them */
     struct talk *mine[CHANNEL_COUNT], *theirs[CHANNEL_COUNT]; /* owned */
 };
 

@@ -130,32 +130,57 @@ void peers_free(struct peers *peers)
     memory_free(peers);
 }
 
-static bool reach_all(const struct peers *peers, const struct group *group)
+static bool reach(const struct peers *peers, int reader, int read)
 {
-    if (peers->reach == NULL) return false;
+    return peers->reach != NULL &&
+           peers->reach[reader * peers->world->size + read];
+}
+
+/* Whether two ranks of the group read each other. */
+static bool is_near(const struct peers *peers, const struct group *group,
+                    int a, int b)
+{
+    return reach(peers, group->members[a], group->members[b]) &&
+           reach(peers, group->members[b], group->members[a]);
+}
+
+static enum peers_use use_of(const struct peers *peers,
+                             const struct group *group)
+{
+    bool all = true, some = false;
+
     for (int i = 0; i < group->size; i++)
-        for (int j = 0; j < group->size; j++)
-            if (!peers->reach[group->members[i] * peers->world->size +
-                              group->members[j]])
-                return false;
-    return true;
+        for (int j = 0; j < group->size; j++) {
+            const bool near = is_near(peers, group, i, j);
+
+            all = all && near;
+            some = some || (near && i == group->rank && i != j);
+        }
+    return all ? PEERS_ALL : some ? PEERS_SOME : PEERS_NONE;
 }
 
 status group_use_peers(struct group *group, struct peers *peers, int number,
-                       bool *out)
+                       enum peers_use *out)
 {
+    const size_t size = (size_t)group->size;
     struct peer_link *link;
     void *memory;
 
-    *out = number < CALL_EVENTS / CHANNEL_COUNT && reach_all(peers, group);
-    if (!*out) return OK;
+    *out = number < CALL_EVENTS / CHANNEL_COUNT ? use_of(peers, group)
+                                                : PEERS_NONE;
+    if (*out == PEERS_NONE) return OK;
     TRY(memory_take(1, sizeof *link, &memory));
     group->peers = link = memory;
-    *link = (struct peer_link){.peers = peers, .number = number};
+    *link = (struct peer_link){.peers = peers, .number = number,
+                               .all = *out == PEERS_ALL};
+    TRY(memory_take(size, sizeof *link->near, &memory));
+    link->near = memory;
+    for (int i = 0; i < group->size; i++)
+        link->near[i] = is_near(peers, group, group->rank, i);
     for (int i = 0; i < CHANNEL_COUNT; i++) {
-        TRY(memory_take((size_t)group->size, sizeof(struct talk), &memory));
+        TRY(memory_take(size, sizeof(struct talk), &memory));
         link->mine[i] = memory;
-        TRY(memory_take((size_t)group->size, sizeof(struct talk), &memory));
+        TRY(memory_take(size, sizeof(struct talk), &memory));
         link->theirs[i] = memory;
     }
     return OK;
@@ -169,6 +194,7 @@ void group_leave_peers(struct group *group)
         memory_free(link->mine[i]);
         memory_free(link->theirs[i]);
     }
+    if (link != NULL) memory_free(link->near);
     memory_free(link);
     group->peers = NULL;
 }

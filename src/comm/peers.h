@@ -27,15 +27,21 @@ const char *peers_why(const struct peers *peers);
 status peers_part(struct peers *peers);
 void peers_free(struct peers *peers); /* NULL allowed */
 
-/* From now on, as long as the peers are there, if every two ranks of the group
- * can read each other: then *out. number: of the group in this rank. */
+/* Ranks of a group that this one reads, and that read it. With PEERS_SOME, as
+ * on several machines, bytes from and to the others go through host memory, and
+ * so do all sums. */
+enum peers_use { PEERS_NONE, PEERS_SOME, PEERS_ALL };
+/* From now on, as long as the peers are there. number: of the group in this
+ * rank. */
 status group_use_peers(struct group *group, struct peers *peers, int number,
-                       bool *out);
+                       enum peers_use *out);
 void group_leave_peers(struct group *group);
 
-/* Whether the call is one of them; the same on all ranks. Tensors are those
- * that messages see. */
+/* Whether the call is one of them: on all ranks, or, with PEERS_SOME, on those
+ * that read another one. Tensors are those that messages see. */
 bool peers_take(const struct group *group, const struct comm_call *call);
+/* ... and the ranks await each other's devices by events. */
+bool peers_follow(const struct group *group, const struct comm_call *call);
 status peers_run(struct operation *operation);
 
 /* A sender tells its receiver where the message lies. */

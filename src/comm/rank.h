@@ -56,6 +56,8 @@ status call_settle(const struct group *group, const struct comm_call *call);
  * call_see has it, reads, before; back to the device what it wrote, after. */
 status call_fetch(const struct group *group, const struct comm_call *call);
 status call_store(const struct group *group, const struct comm_call *call);
+/* Both of a block, as messages see it. */
+status block_bring(const struct comm_block *block, bool fetches);
 /* Something else moves its bytes, between devices. */
 bool call_is_taken(const struct group *group, const struct comm_call *call);
 /* The point in the work of a device after which the call may begin. */

@@ -223,25 +223,31 @@ static struct group *group_at(struct team *team, int i)
     return group->size > 1 ? group : NULL;
 }
 
-/* Groups of which two ranks cannot read each other stay as they are. */
+/* Ranks that cannot read each other send as before. */
 static status use_peers(struct team *team, struct device *device)
 {
-    int able = 0, all = 0;
+    int uses[] = {[PEERS_NONE] = 0, [PEERS_SOME] = 0, [PEERS_ALL] = 0};
+    int all = 0;
 
     TRY(peers_build(&team->peers, team->world, device));
     for (int i = 0; i < TEAM_GROUPS + team->chunks; i++) {
-        bool uses = false;
+        enum peers_use use = PEERS_NONE;
 
         if (group_at(team, i) == NULL) continue;
-        TRY(group_use_peers(group_at(team, i), team->peers, i, &uses));
-        able += uses;
+        TRY(group_use_peers(group_at(team, i), team->peers, i, &use));
+        uses[use]++;
         all++;
     }
-    if (able < all)
+    const char *why = peers_why(team->peers)[0] != '\0'
+                          ? peers_why(team->peers)
+                          : "another rank cannot read it";
+
+    if (uses[PEERS_NONE] > 0)
         LOG(WARNING, "comm", "comm.library=ipc: %d of %d groups send through "
-            "host memory: %s", all - able, all,
-            peers_why(team->peers)[0] != '\0'
-                ? peers_why(team->peers) : "another rank cannot read it");
+            "host memory: %s", uses[PEERS_NONE], all, why);
+    if (uses[PEERS_SOME] > 0)
+        LOG(WARNING, "comm", "comm.library=ipc: %d of %d groups send in part "
+            "through host memory: %s", uses[PEERS_SOME], all, why);
     return OK;
 }
 
