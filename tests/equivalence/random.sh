@@ -596,7 +596,8 @@ round() { # SEED
     local sets=() word before=$rows
     check=${LOCKSTEP_CHECK-${checks[$1 % 3]}}
     emulate "$1"
-    # Ranks of one process read each other's memory where they share a GPU.
+    # Ranks of one process read each other's memory where they share a GPU: all
+    # of them, or, with two GPUs, those on two islands.
     [ $(($1 / 2 % 2)) -eq 0 ] || export GPUS=1
     LOCKSTEP_CHECK=$check draw "$1" >drawn
     tail -n +2 drawn >layouts.txt
