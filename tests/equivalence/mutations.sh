@@ -498,6 +498,26 @@ then
     mutation "GPU: a stage goes on before a message is read" \
         src/comm/peer_messages.c 's/^    return device_moved\(device\);$/    return OK;/' \
         "$pipe device=cuda comm.library=ipc"
+    # The other half of a message: the receiver is slow, and what the sender
+    # has must not be written over.
+    slow='s/^#include "comm\/frame.h"$/&\n#include <unistd.h>/; s/^    TRY\(peers_place\(op, op->call->peer, .*$/    usleep(50000);\n&/;'
+    messages=src/comm/peer_messages.c
+    mutation "GPU: a message is read before it is made" $messages \
+        's/^    if \(told->event >= 0\) TRY\(device_follow.*$/    (void)met;/' \
+        "$pipe device=cuda comm.library=ipc"
+    mutation "GPU: a message is given back before it is read" $messages \
+        "$slow"' s/^    result = read_told\(op, &told\);$/    ops->give_back(op, \&parcel);\n    result = read_told(op, \&told);/; s/^    ops->give_back\(op, &parcel\);$//' \
+        "$pipe device=cuda comm.library=ipc"
+    mutation "GPU: between threads an answer waits for the sender" $messages \
+        's/^    return !op->group->ops->borrows;$/    return op != NULL;/' \
+        "$pipe device=cuda comm.library=ipc"
+    launch="launch --ranks 2 -- $copy/build/lockstep"
+    mutation "GPU: a sender does not take the answer" $messages \
+        "$slow"' s/ && answers\(op\)\) result = take_answer\(op\);/ \&\& op == NULL) result = take_answer(op);/' \
+        "$pipe device=cuda comm.library=ipc"
+    mutation "GPU: a receiver answers before it has read" $messages \
+        "$slow"' s/^    result = read_told\(op, &told\);$/    if (answers(op)) TRY(answer(op, told.bytes));\n    result = read_told(op, \&told);/; s/ && answers\(op\)\) result = answer\(/ \&\& op == NULL) result = answer(/' \
+        "$pipe device=cuda comm.library=ipc"
     # Kernels of another process last 1 ms at least.
     launch="launch --ranks 4 -- $copy/build/lockstep"
     export LAUNCH_US=1000
@@ -506,6 +526,20 @@ then
         "$four device=cuda comm.library=ipc"
     launch=
     unset LAUNCH_US
+    export GPUS=2
+    far="ranks=4 mesh.shard=4 zero=fsdp device=cuda comm.library=ipc"
+    mutation "GPU: what another island sent does not go to the GPU" \
+        src/comm/peer_calls.c \
+        's/^        TRY\(block_bring\(&block, false\)\);$//' "$far"
+    mutation "GPU: what another island needs stays on the GPU" \
+        src/comm/peer_calls.c \
+        's/^            TRY\(block_bring\(&block, true\)\);$/            (void)block;/' "$far"
+    more=(--set optimizer.name=soap --set optimizer.frequency=3)
+    mutation "GPU: the host makes no bases of its copies" \
+        src/optimizer/whole_tensors.c 's/^    host.apart = false;$//' \
+        "ranks=1 device=cuda"
+    more=()
+    export GPUS=1
     mutation "GPU: roots of ranks are added as a chain" src/comm/sums.c \
         's/depth >= 2 && node\[depth - 2\]\.span == node\[depth - 1\]\.span;/depth >= 2;/' \
         "$four device=cuda comm.library=ipc"
