@@ -189,17 +189,25 @@ const struct command commands[] = {
     {"generate", "MODEL", 1, 1, "continues a text, token by token",
      "--temperature 0 is greedy. Stops at the model's end-of-text token. "
      "The same seed\ngives the same text on every machine and with any number "
-     "of threads.",
+     "of threads. Of several\nprompts, each has the seed after that of the one "
+     "before, and --json prints a line for\neach.",
      "lockstep generate runs/first --prompt \"In the beginning\" --tokens 80",
      false, command_generate,
      {FLAG_WEIGHTS,
-      {"prompt", "TEXT", "text to continue; \"\" starts from nothing", false},
+      {"prompt", "TEXT", "text to continue; \"\" starts from nothing", true},
+      {"prompts", "FILE", "a prompt in each line; of .jsonl its \"prompt\"",
+       false},
       {"tokens", "N", "most tokens to write (100, or as many as fit)", false},
       {"temperature", "X", "sampling temperature; 0: greedy (0.8)", false},
       {"top-k", "K", "samples from the K likeliest tokens; 0: from all (0)",
        false},
       {"top-p", "P", "samples from the likeliest tokens whose probabilities "
        "add up to P (1)", false},
+      {"min-p", "P", "of those, tokens at least P times as likely as the "
+       "likeliest (0)", false},
+      {"repetition-penalty", "X", "makes tokens of the text less likely (1)",
+       false},
+      {"stop", "TEXT", "the text ends before this; may be repeated", true},
       {"seed", "S", "seed of the random numbers (1)", false},
       {"dtype", "TYPE", "float32 (default), bfloat16, float16 or float64",
        false},

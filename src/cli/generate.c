@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include "base/json.h"
 #include "base/text.h"
+#include "cli/prompts.h"
 #include "cli/run.h"
 #include "cli/table.h"
 
@@ -12,12 +13,20 @@ enum { TOKENS_DEFAULT = 100 };
 
 static const double temperature_default = 0.8;
 
+/* Texts as they come, kept where they become JSON. */
+struct telling {
+    const struct generate_request *request;
+    struct text text;      /* as JSON: of this prompt */
+    struct token_list ids;
+};
+
 static status print_text(void *argument, const char *bytes, size_t length)
 {
-    FILE *out = argument;
+    FILE *out = stdout;
     struct text shown = {0}; /* a model may make bytes that are no text */
     status result;
 
+    (void)argument;
     TRY_GOTO(done, result, text_append_utf8(&shown, bytes, length));
     if (fwrite(shown.bytes, 1, shown.length, out) != shown.length ||
         fflush(out) != 0)
@@ -29,45 +38,89 @@ done:
 
 static status keep_text(void *argument, const char *bytes, size_t length)
 {
-    return text_append(argument, bytes, length);
+    struct telling *telling = argument;
+
+    return text_append(&telling->text, bytes, length);
+}
+
+/* --prompt, as often as it is given, or --prompts. */
+static status read_prompts(struct generate_request *request,
+                           struct arguments *arguments)
+{
+    const char *file = arguments_text(arguments, "prompts", NULL);
+
+    TRY(arguments_not_both(arguments, "prompt", "prompts"));
+    if (file != NULL)
+        return prompts_read(&arguments->arena, file, &request->prompts,
+                            &request->prompt_count);
+    TRY(prompts_given(arguments, "prompt", &request->prompts,
+                      &request->prompt_count));
+    if (request->prompt_count == 0)
+        FAIL(ERR_USAGE, "generate needs --prompt TEXT or --prompts FILE; "
+                        "--prompt \"\" starts a new text");
+    return OK;
+}
+
+static status read_sampling(struct sampling *sampling,
+                            const struct arguments *arguments)
+{
+    int64_t seed = 1;
+
+    *sampling = (struct sampling){.temperature = temperature_default,
+                                  .top_p = 1, .penalty = 1};
+    TRY(arguments_real(arguments, "temperature", 0, 1e6,
+                       &sampling->temperature));
+    TRY(arguments_integer(arguments, "top-k", 0, INT64_MAX,
+                          &sampling->top_k));
+    TRY(arguments_real(arguments, "top-p", 0, 1, &sampling->top_p));
+    TRY(arguments_real(arguments, "min-p", 0, 1, &sampling->min_p));
+    TRY(arguments_real(arguments, "repetition-penalty", 1e-3, 1e3,
+                       &sampling->penalty));
+    TRY(arguments_integer(arguments, "seed", 0, INT64_MAX, &seed));
+    sampling->seed = (uint64_t)seed;
+    return OK;
+}
+
+static status read_stops(struct generate_request *request,
+                         struct arguments *arguments)
+{
+    int64_t count;
+
+    TRY(prompts_given(arguments, "stop", &request->stops.items, &count));
+    for (int64_t i = 0; i < count; i++)
+        if (request->stops.items[i][0] == '\0')
+            FAIL(ERR_USAGE, "--stop \"\": an empty text would end each text "
+                            "before it begins");
+    request->stops.count = (int)count;
+    return OK;
 }
 
 static status read_request(struct generate_request *request,
-                           const struct arguments *arguments)
+                           struct arguments *arguments)
 {
     static const char *const dtypes[] = {"float32", "float64", "bfloat16",
                                          "float16"};
     static const char *const caches[] = {"keys", "latent"};
-    int64_t threads = 0, seed = 1;
+    int64_t threads = 0;
     int dtype = 0, cache = 0;
 
     *request = (struct generate_request){
         .model = arguments->operands[0],
-        .prompt = arguments_text(arguments, "prompt", NULL),
         .tokens = TOKENS_DEFAULT,
-        .sampling = {.temperature = temperature_default, .top_p = 1},
-        .write = print_text,
-        .argument = stdout};
+        .write = print_text};
     TRY(arguments_average(arguments, &request->average));
     TRY(arguments_device(arguments, &request->device));
-    if (request->prompt == NULL)
-        FAIL(ERR_USAGE, "generate needs --prompt TEXT; --prompt \"\" starts a "
-                        "new text");
+    TRY(read_prompts(request, arguments));
+    TRY(read_sampling(&request->sampling, arguments));
+    TRY(read_stops(request, arguments));
     TRY(arguments_integer(arguments, "tokens", 1, INT64_MAX,
                           &request->tokens));
-    TRY(arguments_real(arguments, "temperature", 0, 1e6,
-                       &request->sampling.temperature));
-    TRY(arguments_integer(arguments, "top-k", 0, INT64_MAX,
-                          &request->sampling.top_k));
-    TRY(arguments_real(arguments, "top-p", 0, 1, &request->sampling.top_p));
-    TRY(arguments_integer(arguments, "seed", 0, INT64_MAX, &seed));
     TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
     TRY(arguments_choice(arguments, "dtype", dtypes, 4, &dtype));
     TRY(arguments_choice(arguments, "cache", caches, 2, &cache));
     request->latent_cache = cache == 1;
     request->speculative = arguments_has(arguments, "speculative");
     (void)dtype_parse(dtypes[dtype], &request->dtype);
-    request->sampling.seed = (uint64_t)seed;
     request->stats = arguments_has(arguments, "stats");
     request->threads = (int)threads;
     return OK;
@@ -129,17 +182,19 @@ static void print_notices(const struct generate_result *made, bool stats)
     print_guesses(made);
 }
 
-static status print_json(const struct generate_request *request,
-                         const struct generate_result *made,
-                         const struct text *text)
+static status print_json(const struct telling *telling, int64_t index,
+                         const struct generate_result *made)
 {
-    static const char *const stops[] = {"tokens", "end of text", "context"};
+    const struct generate_request *request = telling->request;
+    const struct text *text = &telling->text;
+    static const char *const stops[] = {"tokens", "end of text", "context",
+                                        "stop"};
     struct json_writer writer = {0};
 
     json_write_begin(&writer, 0);
     json_write_object(&writer);
     json_write_key(&writer, "prompt");
-    json_write_string(&writer, request->prompt);
+    json_write_string(&writer, request->prompts[index]);
     json_write_key(&writer, "text");
     json_write_string_n(&writer, text->bytes ? text->bytes : "",
                         text->length);
@@ -178,35 +233,58 @@ static status print_json(const struct generate_request *request,
     return json_print(&writer, stdout);
 }
 
+static status finish_json(void *argument, int64_t index,
+                          const struct generate_result *made)
+{
+    struct telling *telling = argument;
+
+    if (made->notice[0] != '\0' && index == 0)
+        fprintf(stderr, "%s\n", made->notice);
+    TRY(print_json(telling, index, made));
+    telling->text.length = 0;
+    telling->ids.count = 0;
+    return OK;
+}
+
 static status generate_json(struct generate_request *request)
 {
+    struct telling telling = {.request = request};
     struct generate_result made;
-    struct token_list ids = {0};
-    struct text text = {0};
     status result;
 
     request->write = keep_text;
-    request->argument = &text;
-    request->ids = &ids;
-    TRY_GOTO(done, result, generate(request, &made));
-    if (made.notice[0] != '\0') fprintf(stderr, "%s\n", made.notice);
-    TRY_GOTO(done, result, print_json(request, &made, &text));
-done:
-    token_list_free(&ids);
-    text_free(&text);
+    request->finish = finish_json;
+    request->argument = &telling;
+    request->ids = &telling.ids;
+    result = generate(request, &made);
+    token_list_free(&telling.ids);
+    text_free(&telling.text);
     return result;
+}
+
+/* An empty line parts texts. */
+static status finish_text(void *argument, int64_t index,
+                          const struct generate_result *made)
+{
+    const struct telling *telling = argument;
+
+    putchar('\n');
+    if (index + 1 < telling->request->prompt_count) putchar('\n');
+    fflush(stdout);
+    print_notices(made, telling->request->stats);
+    return OK;
 }
 
 status command_generate(struct arguments *arguments)
 {
     struct generate_request request;
     struct generate_result made;
+    struct telling telling = {.request = &request};
 
     TRY(read_request(&request, arguments));
     if (arguments_has(arguments, "json")) return generate_json(&request);
     request.echo = true;
-    TRY(generate(&request, &made));
-    putchar('\n');
-    print_notices(&made, request.stats);
-    return OK;
+    request.finish = finish_text;
+    request.argument = &telling;
+    return generate(&request, &made);
 }

@@ -13,24 +13,24 @@
 struct generating {
     struct session session;
     struct tokenizer tokenizer;
-    struct token_list ids;     /* of the prompt; of the whole text, too, where
-                                * modules guess */
+    struct token_list ids;     /* of the text, with what modules guess */
     struct generator generator;
     struct token_decoder decoder;
     struct text text;          /* certain, not yet written */
     struct sample_candidate *scratch; /* owned [vocab] */
+    bool *marks;               /* owned [vocab]: none is set */
+    struct sampling sampling;  /* of this text */
     struct text_ends ends;
 };
 
 /* The ids of the prompt; an empty one begins as a text does, after the end of
  * another. */
-static status encode(struct generating *g,
-                     const struct generate_request *request)
+static status encode(struct generating *g, const char *prompt)
 {
     const struct model *model = &g->session.model;
 
-    TRY(tokenizer_encode(&g->tokenizer, request->prompt,
-                         strlen(request->prompt), true, &g->ids));
+    g->ids.count = 0;
+    TRY(tokenizer_encode(&g->tokenizer, prompt, strlen(prompt), true, &g->ids));
     if (g->ids.count == 0) {
         const int32_t start = g->ends.count > 0 ? g->ends.ids[0] : -1;
 
@@ -81,26 +81,59 @@ static status prepare(struct generating *g,
              (long long)tokenizer_vocab(&g->tokenizer),
              (long long)model->vocab);
     text_ends_find(&g->tokenizer, &session->model, &g->ends);
-    TRY(encode(g, request));
     TRY(memory_take((size_t)model->vocab, sizeof *g->scratch, &memory));
     g->scratch = memory;
-    g->decoder.tokenizer = &g->tokenizer;
-    const int64_t room = model_longest(model) - g->ids.count;
-    const int64_t more = request->tokens < room ? request->tokens : room;
-
-    return generator_open(&g->generator, session, request->dtype,
-                          request->threads, g->ids.count,
-                          g->ids.count + more);
+    TRY(memory_take((size_t)model->vocab, sizeof *g->marks, &memory));
+    g->marks = memory;
+    return OK;
 }
 
+static int64_t prompt_count(const struct generate_request *request)
+{
+    return request->prompts != NULL ? request->prompt_count : 1;
+}
+
+static const char *prompt_at(const struct generate_request *request, int64_t i)
+{
+    return request->prompts != NULL ? request->prompts[i] : request->prompt;
+}
+
+/* Room for the longest; a prompt that does not fit is found before the first
+ * text is made. */
+static status open_generator(struct generating *g,
+                             const struct generate_request *request)
+{
+    int64_t longest = 0;
+
+    for (int64_t i = 0; i < prompt_count(request); i++) {
+        TRY(encode(g, prompt_at(request, i)));
+        if (g->ids.count > longest) longest = g->ids.count;
+    }
+    const int64_t room = model_longest(&g->session.model) - longest;
+    const int64_t more = request->tokens < room ? request->tokens : room;
+
+    /* A text that begins with less may grow by as many tokens. */
+    return generator_open(&g->generator, &g->session, request->dtype,
+                          request->threads, longest, longest + more);
+}
+
+/* Writes what no stop can take back; all: no token follows. *found: a stop is
+ * there, and the text ends before it. */
 static status flush(struct generating *g,
-                    const struct generate_request *request)
+                    const struct generate_request *request, bool all,
+                    bool *found)
 {
     const size_t length = g->text.length;
+    size_t certain = stop_text_certain(&request->stops, g->text.bytes, length,
+                                       found);
 
-    g->text.length = 0;
-    if (length == 0 || request->write == NULL) return OK;
-    return request->write(request->argument, g->text.bytes, length);
+    if (all && !*found) certain = length;
+    if (certain > 0 && request->write != NULL)
+        TRY(request->write(request->argument, g->text.bytes, certain));
+    if (certain > 0)
+        memmove(g->text.bytes, g->text.bytes + certain, length - certain);
+    g->text.length = *found ? 0 : length - certain;
+    return OK;
 }
 
 /* Puts token `id` at position `at` of the text; *ends: it is the last. */
@@ -120,22 +153,27 @@ static status take_token(struct generating *g,
      * text. */
     if (id < tokenizer_vocab(&g->tokenizer))
         TRY(token_decoder_next(&g->decoder, id, &g->text));
-    TRY(flush(g, request));
+    TRY(flush(g, request, false, ends));
+    if (*ends) {
+        result->stop = STOP_TEXT;
+        return OK;
+    }
+    *ends = true;
     if (result->tokens == request->tokens) return OK;
     *ends = at == model_longest(&g->session.model);
     if (*ends) result->stop = STOP_CONTEXT;
     return OK;
 }
 
-/* Token number `row` of those that the last call has logits of. */
-static status choose(struct generating *g,
-                     const struct generate_request *request, int64_t row,
-                     int64_t position, int32_t *id)
+/* Token number `row` of those that the last call has logits of, after the first
+ * `position` ones of the text. */
+static status choose(struct generating *g, int64_t row, int64_t position,
+                     int32_t *id)
 {
-    const struct tensor logits = tensor_rows(g->generator.logits, row, 1);
+    struct tensor logits = tensor_rows(g->generator.logits, row, 1);
 
-    return sample_token(&request->sampling, &logits, position, g->scratch,
-                        id);
+    sample_penalize(&g->sampling, &logits, g->ids.ids, position, g->marks);
+    return sample_token(&g->sampling, &logits, position, g->scratch, id);
 }
 
 static status make_tokens(struct generating *g,
@@ -149,8 +187,9 @@ static status make_tokens(struct generating *g,
         const int64_t at = generator->position;
         int32_t id;
 
-        TRY(choose(g, request, 0, at, &id));
+        TRY(choose(g, 0, at, &id));
         TRY(take_token(g, request, result, id, at, &ends));
+        TRY(token_list_append(&g->ids, &id, 1));
         if (!ends) TRY(generator_feed(generator, &id, 1));
     }
     return OK;
@@ -160,16 +199,14 @@ static status make_tokens(struct generating *g,
 
 /* Appends guesses to the text, drawn as the tokens will be; returns how many.
  * One that cannot be drawn is no error of the text. */
-static status guess(struct generating *g,
-                    const struct generate_request *request, int64_t most,
-                    int64_t *count)
+static status guess(struct generating *g, int64_t most, int64_t *count)
 {
     *count = 0;
     for (int d = 0; d < g->generator.modules.depth && *count < most; d++) {
         int32_t id;
 
         TRY(generator_guess(&g->generator, d, g->ids.ids));
-        if (choose(g, request, 0, g->ids.count, &id) != OK) {
+        if (choose(g, 0, g->ids.count, &id) != OK) {
             status_clear();
             break;
         }
@@ -193,7 +230,7 @@ static status check_guesses(struct generating *g,
     for (*ends = false; right && !*ends && row <= guesses; row++) {
         int32_t id;
 
-        TRY(choose(g, request, row, base + row, &id));
+        TRY(choose(g, row, base + row, &id));
         right = row < guesses && id == g->ids.ids[base + row];
         result->right += right;
         TRY(take_token(g, request, result, id, base + row, ends));
@@ -220,7 +257,7 @@ static status make_guessed(struct generating *g,
         most -= result->tokens;
         if (most > generator->context - g->ids.count)
             most = generator->context - g->ids.count;
-        TRY(guess(g, request, most, &guesses));
+        TRY(guess(g, most, &guesses));
         result->guessed += guesses;
         TRY(generator_feed_last(generator,
                                 g->ids.ids + generator->position,
@@ -228,13 +265,20 @@ static status make_guessed(struct generating *g,
     }
 }
 
-static status run(struct generating *g,
-                  const struct generate_request *request,
-                  struct generate_result *result)
+/* Continues prompt number `index`. */
+static status write_text(struct generating *g,
+                         const struct generate_request *request, int64_t index,
+                         struct generate_result *result)
 {
+    const char *prompt = prompt_at(request, index);
     double start, middle;
+    bool found;
 
-    TRY(prepare(g, request));
+    TRY(encode(g, prompt));
+    g->sampling = request->sampling;
+    g->sampling.seed += (uint64_t)index;
+    g->decoder = (struct token_decoder){.tokenizer = &g->tokenizer};
+    g->text.length = 0;
     *result = (struct generate_result){.prompt_tokens = g->ids.count,
                                        .context =
                                            g->session.model.context};
@@ -242,17 +286,19 @@ static status run(struct generating *g,
         snprintf(result->notice, sizeof result->notice, "%s",
                  g->session.notice.bytes);
     if (request->echo && request->write != NULL)
-        TRY(request->write(request->argument, request->prompt,
-                           strlen(request->prompt)));
+        TRY(request->write(request->argument, prompt, strlen(prompt)));
     start = clock_s();
+    generator_begin(&g->generator);
     TRY(generator_feed(&g->generator, g->ids.ids, g->ids.count));
     middle = clock_s();
     result->prompt_s = middle - start;
     result->stop = STOP_TOKENS;
     TRY(request->speculative ? make_guessed(g, request, result)
                              : make_tokens(g, request, result));
-    TRY(token_decoder_end(&g->decoder, &g->text));
-    TRY(flush(g, request));
+    if (result->stop != STOP_TEXT)
+        TRY(token_decoder_end(&g->decoder, &g->text));
+    TRY(flush(g, request, true, &found));
+    if (found) result->stop = STOP_TEXT;
     result->tokens_s = clock_s() - middle;
     result->weight_bytes = generator_weight_bytes(&g->generator);
     result->cache_bytes =
@@ -260,6 +306,18 @@ static status run(struct generating *g,
     result->cache_positions = g->generator.stage.program.size.context;
     if (request->stats)
         result->weight_rate = generator_weight_rate(&g->generator);
+    return request->finish != NULL
+               ? request->finish(request->argument, index, result) : OK;
+}
+
+static status run(struct generating *g,
+                  const struct generate_request *request,
+                  struct generate_result *result)
+{
+    TRY(prepare(g, request));
+    TRY(open_generator(g, request));
+    for (int64_t i = 0; i < prompt_count(request); i++)
+        TRY(write_text(g, request, i, result));
     return OK;
 }
 
@@ -271,6 +329,7 @@ status generate(const struct generate_request *request,
 
     generator_close(&g.generator);
     memory_free(g.scratch);
+    memory_free(g.marks);
     text_free(&g.text);
     token_list_free(&g.ids);
     tokenizer_free(&g.tokenizer);

@@ -7,16 +7,24 @@
 #include "tokenizer/token_list.h"
 #include "inference/generator.h"
 #include "inference/sample.h"
+#include "inference/stop_text.h"
 
-enum generate_stop { STOP_TOKENS, STOP_END_OF_TEXT, STOP_CONTEXT };
+enum generate_stop { STOP_TOKENS, STOP_END_OF_TEXT, STOP_CONTEXT, STOP_TEXT };
+
+struct generate_result;
 
 struct generate_request {
     const char *model;   /* a path, session.h */
     enum device_kind device; /* where it is computed; zeroed: cpu */
     bool average;        /* the moving average of its weights */
     const char *prompt;  /* UTF-8; "": from the beginning of a text */
+    const char *const *prompts; /* several, one after the other; NULL: `prompt`
+                          * alone */
+    int64_t prompt_count;
     int64_t tokens;      /* most tokens to make */
-    struct sampling sampling;
+    struct sampling sampling; /* the seed of the first; each later one has the
+                          * next */
+    struct stop_texts stops; /* the text ends before the first of them */
     enum dtype dtype;    /* of what is computed; zeroed: DTYPE_F32 */
     int threads;         /* 0: the cores of this process */
     bool latent_cache;   /* keeps latents instead of keys and values */
@@ -25,6 +33,9 @@ struct generate_request {
     /* Takes text as soon as it is certain; UTF-8 unless the model makes bytes
      * that are not. NULL: nobody listens. */
     status (*write)(void *argument, const char *bytes, size_t length);
+    /* A text is over; NULL: nobody asks. */
+    status (*finish)(void *argument, int64_t index,
+                     const struct generate_result *result);
     void *argument;
     bool echo;           /* the prompt first, once it is sure to be continued */
     struct token_list *ids; /* gains the tokens made; NULL: nobody asks */
@@ -46,9 +57,10 @@ struct generate_result {
     char notice[512];              /* about damage that was passed over; "" */
 };
 
-/* ERR_MISSING: no tokenizer.json there; ERR_CONFIG: a tokenizer with more ids
- * than the model, a prompt that fills the context, a setting outside its
- * range. */
+/* The result is that of the last text. The bits of a text do not depend on the
+ * others. ERR_MISSING: no tokenizer.json there; ERR_CONFIG: a tokenizer with
+ * more ids than the model, a prompt that fills the context, a setting outside
+ * its range. */
 status generate(const struct generate_request *request,
                 struct generate_result *result);
 

@@ -170,6 +170,12 @@ status generator_feed(struct generator *g, const int32_t *ids, int64_t count)
     return generator_feed_last(g, ids, count, 1);
 }
 
+void generator_begin(struct generator *g)
+{
+    g->position = 0;
+    g->modules.first = 0;
+}
+
 void generator_back(struct generator *g, int64_t position)
 {
     CHECK(position > g->modules.first && position <= g->position);

@@ -44,6 +44,8 @@ status generator_feed(struct generator *generator, const int32_t *ids,
  * depth of the modules. */
 status generator_feed_last(struct generator *generator, const int32_t *ids,
                            int64_t count, int64_t last);
+/* Forgets all ids: another text begins. */
+void generator_begin(struct generator *generator);
 /* Forgets ids of the last call from position `position` on. */
 void generator_back(struct generator *generator, int64_t position);
 /* Runs module number `module` (from 0 on) over the ids of the last call that

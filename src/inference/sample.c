@@ -24,7 +24,28 @@ status sampling_check(const struct sampling *s)
     if (!(s->top_p > 0) || s->top_p > 1)
         FAIL(ERR_CONFIG, "top-p of %g is outside 0 (not included) to 1",
              s->top_p);
+    if (!(s->min_p >= 0) || s->min_p > 1)
+        FAIL(ERR_CONFIG, "min-p of %g is outside 0 to 1", s->min_p);
+    if (!(s->penalty >= 0) || !isfinite(s->penalty))
+        FAIL(ERR_CONFIG, "a repetition penalty of %g is no positive number; 1 "
+                         "has no effect", s->penalty);
     return OK;
+}
+
+void sample_penalize(const struct sampling *sampling, struct tensor *logits,
+                     const int32_t *ids, int64_t count, bool *marks)
+{
+    const double penalty = sampling->penalty;
+
+    if (penalty == 0 || penalty == 1) return;
+    for (int64_t i = 0; i < count; i++) {
+        const double x = tensor_get(logits, ids[i]);
+
+        if (marks[ids[i]]) continue;
+        marks[ids[i]] = true;
+        tensor_set(logits, ids[i], x > 0 ? x / penalty : x * penalty);
+    }
+    for (int64_t i = 0; i < count; i++) marks[ids[i]] = false;
 }
 
 /* Logits that are not float32 one by one. */
@@ -142,6 +163,22 @@ static int64_t gather(const struct sampling *s, const struct tensor *logits,
     return count;
 }
 
+/* Keeps those whose weight, of at most 1, is at least min-p. */
+static int64_t cut_unlikely(const struct sampling *s,
+                            struct sample_candidate *all, int64_t count,
+                            double *sum)
+{
+    int64_t kept = 0;
+
+    *sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (all[i].weight < s->min_p) continue;
+        *sum += all[i].weight;
+        all[kept++] = all[i];
+    }
+    return kept;
+}
+
 /* The most likely that top-k and top-p keep; *sum = their weight. */
 static int64_t cut(const struct sampling *s, struct sample_candidate *all,
                    int64_t count, double *sum)
@@ -204,13 +241,15 @@ status sample_token(const struct sampling *sampling,
     const double uniform = random_uniform(key, (uint64_t)position);
 
     _Static_assert(sizeof *scratch >= sizeof(double), "room for sums");
-    if (sampling->top_k == 0 && sampling->top_p == 1 &&
+    if (sampling->top_k == 0 && sampling->top_p == 1 && sampling->min_p == 0 &&
         logits->dtype == DTYPE_F32) {
         *id = draw_from_all(sampling, logits, *id, uniform, (void *)scratch);
         return OK;
     }
     count = gather(sampling, logits, *id, scratch);
     count = cut(sampling, scratch, count, &sum);
+    if (sampling->min_p > 0)
+        count = cut_unlikely(sampling, scratch, count, &sum);
     const double target = uniform * sum;
 
     for (int64_t i = 0; i < count; i++) {

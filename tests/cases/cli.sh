@@ -145,6 +145,12 @@ if [ -d "$models/gpt2" ]; then
     expect 66 "has no tokenizer" generate "$work/imported" --prompt x
     expect 2 "generate needs --prompt" generate "$work/imported"
     expect 2 "--top-p" generate "$work/imported" --prompt x --top-p 2
+    expect 2 "--min-p" generate "$work/imported" --prompt x --min-p -1
+    expect 2 "would end each text" generate "$work/imported" --prompt x --stop ""
+    expect 2 "choose one" generate "$work/imported" --prompt x --prompts y
+    expect 66 "no such file" generate "$work/imported" --prompts "$work/none"
+    printf '{"prompt": "a"}\n\n{"text": "b"}\n' >"$work/p.jsonl"
+    expect 65 "p.jsonl, line 3" generate "$work/imported" --prompts "$work/p.jsonl"
     expect 65 "neither a run" compare "$work/empty" "$models/gpt2"
 fi
 

@@ -101,6 +101,18 @@ ends 78 "vocab" train --run x6 --set model.vocab=200
 ends 76 "step" train --run x7 --set optimizer.lr=50 --set optimizer.clip=0 \
     --set optimizer.warmup=0 --set optimizer.schedule=constant \
     --set model.init_std=9 --set train.steps=200
+# Each text of a file is that of its prompt alone, with the next seed.
+printf 'The\n\nA word\n' >prompts.txt
+flags="--tokens 6 --min-p 0.02 --repetition-penalty 1.1"
+# shellcheck disable=SC2086
+{
+"$program" generate whole --prompts prompts.txt $flags --seed 5 --json >all
+"$program" generate whole --prompt The $flags --seed 5 --json >alone
+"$program" generate whole --prompt "A word" $flags --seed 6 --json >>alone
+}
+ids() { sed 's/.*\("prompt": "[^"]*"\).*\("ids": [^]]*\).*/\1 \2/' "$1"; }
+if [ "$(wc -l <all)" -eq 2 ] && [ "$(ids all)" = "$(ids alone)" ]; then ok
+else bad "prompts of a file"; cat all alone; fi
 full() { "$program" generate whole --prompt The --tokens 4 >/dev/full; }
 ends 74 "disk full" full
 touch file

@@ -153,6 +153,103 @@ TEST(equal_seeds_write_equal_texts)
     IS_OK(directory_remove(directory));
 }
 
+struct several { struct text texts[4]; int64_t at; struct token_list ids; };
+
+static status take_several(void *argument, const char *bytes, size_t length)
+{
+    struct several *several = argument;
+
+    return text_append(&several->texts[several->at], bytes, length);
+}
+
+static status finish_several(void *argument, int64_t index,
+                             const struct generate_result *result)
+{
+    struct several *several = argument;
+
+    EQUAL_INT(index, several->at);
+    CHECK(result->prompt_tokens > 0);
+    several->at++;
+    return OK;
+}
+
+/* Each text is that of its prompt alone, with the seed of its place. */
+TEST(several_prompts_are_each_continued_as_if_alone)
+{
+    static const char *const prompts[] = {"Hello", "A longer prompt than that",
+                                          "x", "Hello"};
+    struct sampling sampling = {.temperature = 1, .top_p = 0.9, .min_p = 0.01,
+                                .penalty = 1.2, .seed = 11};
+    struct several several = {.at = 0};
+    struct generate_result result;
+    char directory[PATH_BYTES];
+    struct text alone = {0};
+
+    make(directory);
+    struct generate_request request = {
+        .model = directory, .prompts = prompts, .prompt_count = 4,
+        .tokens = 30, .sampling = sampling, .write = take_several,
+        .finish = finish_several, .argument = &several};
+
+    IS_OK(generate(&request, &result));
+    EQUAL_INT(several.at, 4);
+    for (int i = 0; i < 4; i++) {
+        text_of(directory, prompts[i], 30, sampling, &alone, &result);
+        EQUAL_INT(alone.length, several.texts[i].length);
+        EQUAL_BYTES(alone.bytes, several.texts[i].bytes, alone.length);
+        sampling.seed++;
+    }
+    CHECK(several.texts[0].length != several.texts[3].length ||
+          memcmp(several.texts[0].bytes, several.texts[3].bytes,
+                 several.texts[0].length) != 0);
+    for (int i = 0; i < 4; i++) text_free(&several.texts[i]);
+    text_free(&alone);
+    IS_OK(directory_remove(directory));
+}
+
+/* No token comes twice under a penalty that nothing outweighs, and the text
+ * ends before the stop. */
+TEST(penalties_and_stops)
+{
+    const struct sampling greedy = {.top_p = 1},
+                          never = {.top_p = 1, .penalty = 1000};
+    struct generate_result result;
+    char directory[PATH_BYTES], stop[3];
+    struct token_list ids = {0};
+    struct text text = {0}, before = {0};
+    bool seen[VOCAB] = {false};
+
+    make(directory);
+    struct generate_request request = {
+        .model = directory, .prompt = "Hello", .tokens = 60,
+        .sampling = never, .write = take, .argument = &text, .ids = &ids};
+
+    IS_OK(generate(&request, &result));
+    CHECK(ids.count > 20);
+    for (int64_t i = 0; i < ids.count; i++) {
+        CHECK(!seen[ids.ids[i]]);
+        seen[ids.ids[i]] = true;
+        CHECK(ids.ids[i] >= BYTES || strchr("Helo", ids.ids[i]) == NULL);
+    }
+    text_of(directory, "Hello", 60, greedy, &before, &result);
+    CHECK(before.length > 12);
+    snprintf(stop, sizeof stop, "%.2s", before.bytes + 10);
+    const char *const stops[] = {"not there", stop};
+
+    request.sampling = greedy;
+    request.stops = (struct stop_texts){stops, 2};
+    text.length = 0;
+    IS_OK(generate(&request, &result));
+    EQUAL_INT(result.stop, STOP_TEXT);
+    CHECK(text.length <= 10);
+    EQUAL_BYTES(text.bytes, before.bytes, text.length);
+    EQUAL_BYTES(before.bytes + text.length, stop, 2);
+    text_free(&text);
+    text_free(&before);
+    token_list_free(&ids);
+    IS_OK(directory_remove(directory));
+}
+
 TEST(a_full_context_stops_with_a_notice)
 {
     const struct sampling greedy = {.top_p = 1};
@@ -337,7 +434,9 @@ TEST(an_export_names_its_tokens)
     IS_OK(directory_remove(directory));
 }
 
-TEST_MAIN(equal_seeds_write_equal_texts, a_full_context_stops_with_a_notice,
+TEST_MAIN(equal_seeds_write_equal_texts,
+          several_prompts_are_each_continued_as_if_alone, penalties_and_stops,
+          a_full_context_stops_with_a_notice,
           an_empty_prompt_begins_after_the_end_of_a_text,
           long_caches_equal_a_whole_pass, each_id_of_a_list_ends_a_text,
           an_export_names_its_tokens)
