@@ -9,13 +9,19 @@ struct visitor {
     const struct stage *stage;
     const struct instruction *at;
     bool forward;
+    uint32_t spaces;         /* bits of those that are asked for */
     access_visit *visit;
     void *argument;
 };
 
+static bool asks(const struct visitor *v, enum space space)
+{
+    return v->spaces >> space & 1;
+}
+
 static status call(const struct visitor *v, struct access access)
 {
-    return v->visit(v->argument, &access);
+    return asks(v, access.space) ? v->visit(v->argument, &access) : OK;
 }
 
 /* Tags of micro-batches, of units, of items count from 1. */
@@ -35,8 +41,10 @@ static struct access of_frame(const struct visitor *v, enum space space)
 
 static status reads(const struct visitor *v, enum space space)
 {
-    struct access access = of_frame(v, space);
+    struct access access;
 
+    if (!asks(v, space)) return OK;
+    access = of_frame(v, space);
     access.expects = tag(v);
     return call(v, access);
 }
@@ -44,8 +52,10 @@ static status reads(const struct visitor *v, enum space space)
 static status writes(const struct visitor *v, enum space space,
                      int64_t expects, int64_t leaves)
 {
-    struct access access = of_frame(v, space);
+    struct access access;
 
+    if (!asks(v, space)) return OK;
+    access = of_frame(v, space);
     access.writes = true;
     access.expects = expects;
     access.leaves = leaves;
@@ -176,7 +186,8 @@ static int64_t complete(const struct visitor *v, int item)
 /* All sums of the stage, complete. */
 static status all_sums(const struct visitor *v)
 {
-    for (int i = 0; i < v->stage->reduced.count; i++) {
+    for (int i = 0;
+         i < v->stage->reduced.count && asks(v, SPACE_GRADIENTS); i++) {
         struct access access = sums(v, i, i + 1);
 
         access.expects = complete(v, i);
@@ -219,6 +230,7 @@ static status reads_weights(const struct visitor *v)
             .space = SPACE_WEIGHTS, .chunk = at->chunk,
             .end = v->stage->shards.count, .expects = TAG_ANY});
     }
+    if (!asks(v, SPACE_ROOM) && !asks(v, SPACE_PLACED)) return OK;
     for (int i = 0; i < r->count; i++) {
         const struct residence *item = &r->items[i];
         struct access access;
@@ -248,6 +260,7 @@ static status writes_gradients(const struct visitor *v)
     const struct residency *r = &v->stage->reduced;
     const struct instruction *at = v->at;
 
+    if (!asks(v, SPACE_BUCKET) && !asks(v, SPACE_GRADIENTS)) return OK;
     for (int i = 0; i < r->count; i++) {
         struct access access;
 
@@ -511,11 +524,19 @@ status list_accesses(const struct pipeline *pipeline, bool is_forward,
                      const struct instruction *instruction,
                      access_visit *visit, void *argument)
 {
+    return list_accesses_to(UINT32_MAX, pipeline, is_forward, instruction,
+                            visit, argument);
+}
+
+status list_accesses_to(uint32_t spaces, const struct pipeline *pipeline,
+                        bool is_forward, const struct instruction *instruction,
+                        access_visit *visit, void *argument)
+{
     const struct visitor v = {
         pipeline,
         instruction->chunk >= 0 ? &pipeline->stages[instruction->chunk]
                                 : NULL,
-        instruction, is_forward, visit, argument};
+        instruction, is_forward, spaces, visit, argument};
 
     switch ((enum instruction_kind)instruction->kind) {
     case DO_ROUND: return begins_round(&v);

@@ -45,6 +45,10 @@ typedef status access_visit(void *argument, const struct access *access);
 status list_accesses(const struct pipeline *pipeline, bool forward,
                      const struct instruction *instruction,
                      access_visit *visit, void *argument);
+/* Only those to spaces of which there is a bit in `spaces`. */
+status list_accesses_to(uint32_t spaces, const struct pipeline *pipeline,
+                        bool forward, const struct instruction *instruction,
+                        access_visit *visit, void *argument);
 
 static inline bool access_conflicts(const struct access *a,
                                     const struct access *b)

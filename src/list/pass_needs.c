@@ -40,7 +40,8 @@ static status find_needs(struct step_list *out, struct pending_set *open,
     const bool asks = i->kind == DO_ASK, ends = i->kind == DO_END;
 
     i->first_need = out->need_count;
-    TRY(list_accesses(open->pipeline, open->forward, i, touch, open));
+    TRY(list_accesses_to(open->spaces, open->pipeline, open->forward, i, touch,
+                         open));
     for (int j = asks || ends ? 0 : open->first_touched;
          j < open->count && (open->touched > 0 || asks || ends);) {
         const struct pending_item *item = &open->items[j];

@@ -25,6 +25,7 @@ static status add_access(void *argument, const struct access *access)
     struct pending_item *item = adding->item;
 
     item->spaces |= 1u << access->space;
+    adding->open->spaces |= 1u << access->space;
     return mark(&adding->open->marks[access->space], access, item->number);
 }
 
@@ -94,14 +95,16 @@ void pending_touch(struct pending_set *open, const struct access *access)
     }
 }
 
-static void unmark(struct pending_marks *marks, int number)
+static void unmark(struct pending_set *open, int space, int number)
 {
+    struct pending_marks *marks = &open->marks[space];
     int kept = 0;
 
     for (int i = 0; i < marks->count; i++)
         if (marks->items[i].number != number)
             marks->items[kept++] = marks->items[i];
     marks->count = kept;
+    if (kept == 0) open->spaces &= ~(1u << space);
 }
 
 void pending_close(struct pending_set *open, int index)
@@ -109,7 +112,7 @@ void pending_close(struct pending_set *open, int index)
     const struct pending_item item = open->items[index];
 
     for (int i = 0; i < SPACE_COUNT; i++)
-        if (item.spaces >> i & 1) unmark(&open->marks[i], item.number);
+        if (item.spaces >> i & 1) unmark(open, i, item.number);
     open->touched -= item.touched;
     open->taken[item.handle] = false;
     if (item.handle < open->lowest) open->lowest = item.handle;
@@ -124,6 +127,7 @@ void pending_clear(struct pending_set *open)
     for (int i = 0; i < open->count; i++)
         open->taken[open->items[i].handle] = false;
     open->count = open->touched = open->lowest = 0;
+    open->spaces = 0;
 }
 
 int pending_handle(const struct pending_set *open)

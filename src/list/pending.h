@@ -28,6 +28,7 @@ struct pending_set {
     int touched;             /* of them, none before items[first_touched] */
     int first_touched;
     struct pending_marks marks[SPACE_COUNT];
+    uint32_t spaces;         /* bits of those with marks */
     bool *taken;             /* owned, [handles]: it is in use */
     int handles, lowest;     /* the lowest free one */
 };

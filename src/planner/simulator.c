@@ -108,6 +108,14 @@ static const double NEVER = 1e300;
 /* The item that ends next on a rank. */
 struct rank_next { double at; int32_t resource; };
 
+/* The active instructions of a rank: a bit of each resource, and how many talk
+ * over each path. */
+enum { PATHS = 2 };
+struct rank_active {
+    uint8_t resources, talk[PATHS + 1];
+    bool plays;              /* again: it is one of clock->players */
+};
+
 struct clock {
     struct timed_lists *lists;
     const struct clock_rules *rules;
@@ -119,11 +127,14 @@ struct clock {
     int32_t *needs;            /* owned: items that all items need, in order */
     int64_t *first_need;       /* owned, [ranks]: of the rank's items */
     bool *over;                /* owned, [items] */
+    struct rank_active *active;/* owned, [ranks] */
     struct rank_next *soonest; /* owned, [leaves] */
     int32_t *winners;          /* owned, [2 * leaves]: a tournament of ranks;
                                 * winners[1]: the rank on which something ends
                                 * next */
     int32_t leaves;            /* a power of two */
+    int32_t *players;          /* owned, [ranks]: those to play again */
+    int32_t player_count;
     struct fair_flow *flows;   /* owned, [ranks * CLOCK_RESOURCES] */
     int32_t *flow_of;          /* owned, [ranks * CLOCK_RESOURCES]; -1: none */
     struct fair_link *links;   /* owned: two of each node, one of each rank */
@@ -138,13 +149,10 @@ static int32_t sooner(const struct clock *c, int32_t a, int32_t b)
     return c->soonest[b].at < c->soonest[a].at ? b : a;
 }
 
-/* `next` ends on the rank: another item than before, or at another time. */
-static void play_again(struct clock *c, int32_t rank, struct rank_next next)
+/* Another item than before ends next on the rank, or at another time. */
+static void play_again(struct clock *c, int32_t rank)
 {
-    const double before = c->soonest[rank].at;
-
-    c->soonest[rank] = next;
-    if (next.at == before) return;
+    c->active[rank].plays = false;
     for (int32_t node = (c->leaves + rank) / 2; node > 0; node /= 2) {
         const int32_t winner = sooner(c, c->winners[2 * node],
                                       c->winners[2 * node + 1]);
@@ -152,6 +160,12 @@ static void play_again(struct clock *c, int32_t rank, struct rank_next next)
         if (winner != rank && c->winners[node] == winner) return;
         c->winners[node] = winner;
     }
+}
+
+/* Once all rates are set. */
+static void play(struct clock *c)
+{
+    while (c->player_count > 0) play_again(c, c->players[--c->player_count]);
 }
 
 /* ---- ports of nodes ---- */
@@ -194,19 +208,16 @@ static void share_ports(struct clock *c)
     c->out->divided++;
 }
 
-/* How many active instructions of a rank talk: over each path, and in all. */
-enum { PATHS = 2 };
-struct talk { int over[PATHS + 1], all; };
-
 /* How fast the active instruction of a resource goes beside the others. */
 static double rate_of(const struct clock *c, const struct resource_state *mine,
-                      int resource, const struct talk *talk)
+                      int resource, const struct rank_active *active)
 {
     const struct clock_nodes *nodes = c->rules->nodes;
     const int ports = mine[resource].ports;
 
     if (resource == CLOCK_COMPUTE)
-        return talk->all > 0 ? 1 / c->rules->compute_beside : 1;
+        return active->talk[1] + active->talk[2] > 0
+                   ? 1 / c->rules->compute_beside : 1;
     if (ports == 0) return 1;
     const double beside =
         mine[CLOCK_COMPUTE].active >= 0 ? c->rules->comm_beside : 1;
@@ -214,24 +225,21 @@ static double rate_of(const struct clock *c, const struct resource_state *mine,
     if (ports == 2 && nodes != NULL)
         return c->flows[c->flow_of[mine - c->resources + resource]].rate /
                alone_ports(nodes) / beside;
-    return 1.0 / talk->over[ports] / beside;
+    return 1.0 / active->talk[ports] / beside;
 }
 
 static void set_rank_rates(struct clock *c, int32_t rank)
 {
     struct resource_state *mine =
         &c->resources[(size_t)rank * CLOCK_RESOURCES];
+    const struct rank_active *active = &c->active[rank];
     struct rank_next next = {NEVER, 0};
-    struct talk talk = {{0}, 0};
 
-    for (int i = 0; i < CLOCK_RESOURCES; i++) talk.over[mine[i].ports]++;
-    talk.all = talk.over[1] + talk.over[2];
-    for (int i = 0; i < CLOCK_RESOURCES; i++) {
+    for (unsigned left = active->resources; left != 0; left &= left - 1) {
+        const int i = __builtin_ctz(left);
         struct resource_state *resource = &mine[i];
-        double rate;
+        const double rate = rate_of(c, mine, i, active);
 
-        if (resource->active < 0) continue;
-        rate = rate_of(c, mine, i, &talk);
         if (rate != resource->rate) {
             resource->left -= (c->now - resource->since) * resource->rate;
             if (resource->left < 0) resource->left = 0;
@@ -242,7 +250,11 @@ static void set_rank_rates(struct clock *c, int32_t rank)
         if (resource->ends < next.at)
             next = (struct rank_next){resource->ends, i};
     }
-    play_again(c, rank, next);
+    if (next.at != c->soonest[rank].at && !c->active[rank].plays) {
+        c->active[rank].plays = true;
+        c->players[c->player_count++] = rank;
+    }
+    c->soonest[rank] = next;
 }
 
 static bool has_flow(const struct clock *c, int32_t rank)
@@ -314,6 +326,8 @@ static bool try_start(struct clock *c, int32_t which)
     state->since = c->now;
     state->rate = 0;
     state->ports = items[state->active].ports;
+    c->active[rank].resources |= (uint8_t)(1u << which % CLOCK_RESOURCES);
+    c->active[rank].talk[state->ports]++;
     c->flows_changed = c->flows_changed || state->ports == 2;
     items[state->active].begin = c->now;
     return true;
@@ -337,6 +351,8 @@ static void finish(struct clock *c, int32_t which)
         c->out->last_index = index;
     }
     c->flows_changed = c->flows_changed || state->ports == 2;
+    c->active[rank].resources ^= (uint8_t)(1u << which % CLOCK_RESOURCES);
+    c->active[rank].talk[state->ports]--;
     state->active = -1;
     state->ends = NEVER;
     state->ports = 0;
@@ -477,6 +493,10 @@ static status clock_open(struct clock *c)
     c->flow_of = memory;
     TRY(memory_take((size_t)(ranks + 2 * nodes), sizeof *c->links, &memory));
     c->links = memory;
+    TRY(memory_take((size_t)ranks, sizeof *c->active, &memory));
+    c->active = memory;
+    TRY(memory_take((size_t)ranks, sizeof *c->players, &memory));
+    c->players = memory;
     for (c->leaves = 1; c->leaves < ranks; c->leaves *= 2) continue;
     TRY(memory_take((size_t)c->leaves, sizeof *c->soonest, &memory));
     c->soonest = memory;
@@ -522,11 +542,13 @@ status clock_run(struct timed_lists *lists, const struct clock_rules *rules,
     for (int32_t i = 0; i < lists->ranks * CLOCK_RESOURCES; i++)
         try_start(&c, i);
     for (int32_t r = 0; r < lists->ranks; r++) set_rates(&c, r);
+    play(&c);
     while (c.soonest[c.winners[1]].at < NEVER) {
         const int32_t rank = c.winners[1];
 
         c.now = c.soonest[rank].at;
         finish(&c, rank * CLOCK_RESOURCES + c.soonest[rank].resource);
+        play(&c);
     }
     if (c.done != c.first_item[lists->ranks]) result = deadlock(&c);
 done:
@@ -537,6 +559,8 @@ done:
     memory_free(c.needs);
     memory_free(c.first_need);
     memory_free(c.over);
+    memory_free(c.active);
+    memory_free(c.players);
     memory_free(c.soonest);
     memory_free(c.winners);
     memory_free(c.flows);
