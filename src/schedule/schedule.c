@@ -99,6 +99,7 @@ status schedule_copy(struct schedule *out, const struct schedule *schedule)
 
 void schedule_free(struct schedule *schedule)
 {
+    if (schedule->borrowed) *schedule = (struct schedule){0};
     for (int i = 0; schedule->lists != NULL && i < schedule->ranks; i++)
         memory_free(schedule->lists[i].items);
     memory_free(schedule->lists);

@@ -56,6 +56,8 @@ struct schedule {
                                 * microbatches: there is none */
     bool lowered;              /* transfers are in the lists */
     bool verified;             /* as it is; schedule_add ends that */
+    bool borrowed;             /* its places and lists are another one's, and
+                                * nobody changes them */
     int returns;               /* schedule_returns; 0: nobody asked yet */
     int *places[2];            /* owned, [stages]; the second may be NULL */
     struct action_list *lists; /* owned, [ranks] */

@@ -10,7 +10,7 @@
 #include "nn/row_codes.h"
 #include "plan/fit.h"
 #include "plan/simulate.h"
-#include "schedule/build.h"
+#include "schedule/known_schedules.h"
 #include "schedule/read.h"
 #include "setup/balance.h"
 #include "setup/libraries.h"
@@ -191,13 +191,14 @@ static status build_schedule(const struct setup *setup, int microbatches,
                                  microbatches);
 
     if (!file) TRY(schedule_row_find(name, &row));
-    if (ranks == 1) return schedule_make(out, &request);
+    if (ranks == 1)
+        return known_schedules_make(setup->schedules, out, &request);
     if (!file) TRY(check_stages(setup, row));
     request.chunks = (int)o->schedule.chunks;
     request.group = (int)o->schedule.group;
     request.memory_limit = o->schedule.memory_limit;
     if (file) TRY(read_schedule(setup, microbatches, out));
-    else TRY(schedule_make(out, &request));
+    else TRY(known_schedules_make(setup->schedules, out, &request));
     return check_limit(setup, out);
 }
 
@@ -593,7 +594,8 @@ status setup_resolve_layout(struct setup *setup,
 {
     *setup = (struct setup){
         .set = set, .vocabulary = *known->vocabulary,
-        .parameters = known->parameters, .trained = known->trained};
+        .parameters = known->parameters, .trained = known->trained,
+        .schedules = known->schedules};
     return resolve(setup, ranks, 0);
 }
 

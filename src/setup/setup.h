@@ -42,6 +42,7 @@ struct setup {
     struct stage_request request;  /* ready for stage_plan */
     struct known_stages *known;    /* borrowed: of plans that are never opened;
                                     * NULL: none */
+    struct known_schedules *schedules; /* borrowed; NULL: none */
 };
 
 /* Reads the config.json that the options name; plans for `rank` of `ranks`.
@@ -56,6 +57,7 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
 struct setup_model {
     const struct vocabulary *vocabulary;
     int64_t parameters, trained; /* of that setup; 0: count them */
+    struct known_schedules *schedules; /* borrowed; NULL: none */
 };
 status setup_resolve_layout(struct setup *setup,
                             const struct options_set *set, int ranks,

@@ -6,8 +6,7 @@
 
 #include "plan/coded_weights.h"
 #include "planner/memory.h"
-#include "schedule/lower.h"
-#include "schedule/room.h"
+#include "schedule/known_schedules.h"
 #include "setup/setup.h"
 #include "setup/suggest.h"
 #include "train/draft.h"
@@ -70,67 +69,9 @@ enum { PLANNED_WHOLE = 16 /* pipe ranks; of more, the first and the last, and
                            * the first one of each larger number of blocks */
 };
 
-static bool same_lists(const struct schedule *a, const struct schedule *b)
-{
-    if (a->lists == NULL || a->ranks != b->ranks || a->stages != b->stages ||
-        a->microbatches != b->microbatches || a->turned != b->turned ||
-        (a->places[1] == NULL) != (b->places[1] == NULL))
-        return false;
-    for (int d = 0; d < 2 && a->places[d] != NULL; d++)
-        if (memcmp(a->places[d], b->places[d],
-                   (size_t)a->stages * sizeof(int)) != 0)
-            return false;
-    for (int i = 0; i < a->ranks; i++) {
-        const struct action_list *x = &a->lists[i], *y = &b->lists[i];
-
-        if (x->count != y->count ||
-            (x->count > 0 && memcmp(x->items, y->items, (size_t)x->count *
-                                    sizeof *x->items) != 0))
-            return false;
-    }
-    return true;
-}
-
-static void forget(struct lowered_schedule *s)
-{
-    schedule_free(&s->plain);
-    schedule_free(&s->lowered);
-}
-
-/* Transfers and room, once for all positions, and for all layouts that follow
- * each other with one schedule. */
-static status lower(struct hunting *hunting, struct schedule *s)
-{
-    struct schedule plain = {0}, lowered = {0};
-    status result;
-
-    for (int i = 0; hunting != NULL && i < LOWERED_MOST; i++) {
-        if (!same_lists(&hunting->lowered[i].plain, s)) continue;
-        TRY(schedule_copy(&lowered, &hunting->lowered[i].lowered));
-        schedule_free(s);
-        *s = lowered;
-        return OK;
-    }
-    if (hunting != NULL)
-        TRY_GOTO(failed, result, schedule_copy(&plain, s));
-    TRY_GOTO(failed, result, schedule_lower(s));
-    TRY_GOTO(failed, result, schedule_returns(s, &s->returns));
-    if (hunting == NULL) return OK;
-    TRY_GOTO(failed, result, schedule_copy(&lowered, s));
-    forget(&hunting->lowered[hunting->next]);
-    hunting->lowered[hunting->next] = (struct lowered_schedule){plain, lowered};
-    hunting->next = (hunting->next + 1) % LOWERED_MOST;
-    return OK;
-failed:
-    schedule_free(&plain);
-    schedule_free(&lowered);
-    return result;
-}
-
 void hunting_free(struct hunting *hunting)
 {
     known_stages_free(&hunting->stages);
-    for (int i = 0; i < LOWERED_MOST; i++) forget(&hunting->lowered[i]);
     *hunting = (struct hunting){0};
 }
 
@@ -223,7 +164,7 @@ static status plan_memory(struct forecast *f, struct setup *setup,
     if (f->quick)
         estimate.bytes = memory_largest(&f->layout, &f->shape,
                                         &estimate.largest);
-    TRY(lower(f->hunting, &setup->schedule));
+    TRY(known_schedules_lower(setup->schedules, &setup->schedule));
     for (int position = 0; position < pipe; position++) {
         struct place place = {{0}};
         struct draft draft;
@@ -264,7 +205,7 @@ static status use_nodes(const struct forecast *f, struct setup *setup)
 
 static status resolve(struct forecast *f, struct setup *setup, bool suggest)
 {
-    struct setup_model known = {&f->vocabulary, 0, 0};
+    struct setup_model known = {.vocabulary = &f->vocabulary};
 
     if (suggest)
         return setup_resolve_or_suggest(setup, &f->set, &f->vocabulary,
@@ -273,6 +214,7 @@ static status resolve(struct forecast *f, struct setup *setup, bool suggest)
         return setup_resolve(setup, &f->set, &f->vocabulary, f->ranks, 0);
     known.parameters = f->hunting->parameters;
     known.trained = f->hunting->trained;
+    known.schedules = f->hunting->schedules;
     TRY(setup_resolve_layout(setup, &f->set, f->ranks, &known));
     f->hunting->parameters = setup->parameters;
     f->hunting->trained = setup->trained;
@@ -373,7 +315,7 @@ static status walk_lists(struct list_clock *walk, struct forecast *f,
     TRY(resolve(f, setup, false));
     TRY(use_nodes(f, setup));
     setup->known = known_of(f, setup, alone);
-    TRY(lower(f->hunting, &setup->schedule));
+    TRY(known_schedules_lower(setup->schedules, &setup->schedule));
     for (int position = 0; position < walk->ranks; position++) {
         struct place place = {{0}};
         struct draft draft;

@@ -9,15 +9,12 @@
 #include "planner/list_clock.h"
 #include "planner/predict.h"
 
-enum { LOWERED_MOST = 6 };
 /* Facts of forecasts whose options differ in their layout alone. */
 struct hunting {
     int64_t parameters, trained; /* 0: nobody counted them yet */
     struct known_stages stages; /* owned */
-    struct lowered_schedule { struct schedule plain, lowered; }
-        lowered[LOWERED_MOST]; /* owned: the last ones, before and after
-                             * schedule_lower */
-    int next;               /* of them, that is replaced */
+    struct known_schedules *schedules; /* borrowed: of all threads; NULL:
+                             * none */
 };
 
 struct forecast {

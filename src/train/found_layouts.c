@@ -9,6 +9,7 @@
 #include "base/meter.h"
 #include "base/jobs.h"
 #include "planner/memory.h"
+#include "schedule/known_schedules.h"
 #include "setup/balance.h"
 
 enum { CHECKED_MORE = 14,  /* plans to the byte beyond those that are kept, */
@@ -175,12 +176,16 @@ bool found_fits(struct forecast *forecast, struct candidate *candidate,
         .recompute_stays = candidate->layout.recompute ==
                            forecast->layout.recompute};
     char refused[REFUSED_BYTES];
-    bool grid;
-    const bool fits = check_exactly(&h, candidate, false, &grid, refused);
+    bool grid, fits;
+
+    if (known_schedules_open(&h.schedules) != OK) status_clear();
+    h.hunting.schedules = h.schedules;
+    fits = check_exactly(&h, candidate, false, &grid, refused);
     if (fits && forecast_work(forecast, &candidate->layout) <= WALKED_WORK &&
         found_plan(&h, candidate, grid, found_time_as_plan) != OK)
         status_clear(); /* whole stages say how long it takes */
     hunting_free(&h.hunting);
+    known_schedules_free(h.schedules);
     forecast->set = h.forecast.set; /* its arena may have grown */
     return fits;
 }
@@ -241,7 +246,7 @@ static status open_copy(struct found_layouts *copy,
     void *memory = NULL;
 
     *copy = *h;
-    copy->hunting = (struct hunting){.parameters = 0};
+    copy->hunting = (struct hunting){.schedules = h->schedules};
     arena_init(&set->arena, "options", 0);
     TRY(arena_take(&set->arena, rows, &memory));
     memcpy(memory, h->forecast.set.origin, rows);
@@ -454,6 +459,8 @@ status found_run(struct found_layouts *h)
     TRY(search_run(&h->search, &h->request));
     h->left = TIMED_WORK;
     h->shorter_left = SHORTER_WORK;
+    TRY(known_schedules_open(&h->schedules));
+    h->hunting.schedules = h->schedules;
     TRY(open_copies(h));
     TRY(keep_best(h));
     if (h->request.as == AS_LOCKSTEP) found_time_kept(h);
@@ -470,5 +477,7 @@ void found_free(struct found_layouts *h)
     close_copies(h);
     search_free(&h->search);
     hunting_free(&h->hunting);
+    known_schedules_free(h->schedules);
+    h->schedules = NULL;
     ramp_free(&h->ramp);
 }

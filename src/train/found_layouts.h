@@ -20,6 +20,7 @@ struct found_layouts {
     struct search_request request;
     struct ramp ramp;       /* owned: of the request */
     struct hunting hunting; /* owned */
+    struct known_schedules *schedules; /* owned; of copies, too */
     double seconds;
     double left;            /* instructions that may be timed in lists */
     double shorter_left;    /* ... of shorter steps */
