@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/threads.h"
 #include "base/file.h"
+#include "base/freed_memory.h"
 #include "base/meter.h"
 #include "cli/config.h"
 #include "cli/forecast.h"
@@ -306,6 +307,7 @@ static status hunt(struct found_layouts *h, struct arguments *arguments)
     TRY(forecast_open(&h->forecast, arguments));
     h->objective = (enum objective)objective;
     h->top = (int)top;
+    freed_memory_keep();
     TRY(found_run(h));
     if (picture != NULL) TRY(pareto_draw(&h->search, &h->request, picture));
     if (arguments_has(arguments, "json")) TRY(print_json(h));

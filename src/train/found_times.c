@@ -165,7 +165,8 @@ static bool take_twin(struct found_layouts *h, int k)
 /* Layouts whose shorter steps are walked, each by one thread. */
 struct shorter {
     struct found_layouts *h;
-    int which[TOP_MOST], count; /* of h->kept */
+    int which[TOP_MOST], count; /* of h->kept, the most work first */
+    double work[TOP_MOST];
 };
 
 /* Whether one that is listed has the same lists. */
@@ -174,6 +175,19 @@ static bool has_twin(const struct shorter *s, int k)
     for (int i = 0; i < s->count; i++)
         if (are_twins(s->h, s->which[i], k)) return true;
     return false;
+}
+
+/* The last one ends soon after the others where the longest come first. */
+static void put_shorter(struct shorter *s, int k, double work)
+{
+    int at = s->count++;
+
+    for (; at > 0 && s->work[at - 1] < work; at--) {
+        s->which[at] = s->which[at - 1];
+        s->work[at] = s->work[at - 1];
+    }
+    s->which[at] = k;
+    s->work[at] = work;
 }
 
 /* Lists too long to be timed as `plan` does; also of layouts behind the last
@@ -196,7 +210,7 @@ static void list_shorter(struct shorter *s)
 
         if (work > h->shorter_left) continue;
         h->shorter_left -= work;
-        s->which[s->count++] = k;
+        put_shorter(s, k, work);
     }
 }
 
