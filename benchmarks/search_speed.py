@@ -3,9 +3,12 @@
 """search_speed.py - how long the planner takes beside its goals.
 
     search_speed.py --program build/lockstep [--times 3] [--out FILE.json]
+                    [--against PROGRAM]
 
 Each command runs so many times; the fastest one is judged. The seconds of a
-whole process are compared, and candidates a second of all its processors."""
+whole process are compared, and candidates a second of all its processors. With
+--against each search runs with both programs in turns, and must answer the
+same; seconds of processors count, as the machine may have other work."""
 import argparse
 import datetime
 import json
@@ -45,6 +48,50 @@ def timed(command):
             before.ru_utime - before.ru_stime, found.stdout)
 
 
+def answer(printed):
+    """What a search says, but for how long it took."""
+    found = json.loads(printed)
+    for key in ("seconds", "candidates_per_s"):
+        found.pop(key)
+    return found
+
+
+def compared(arguments, search):
+    """The least seconds of processors of both programs, in turns."""
+    least, said = {}, {}
+    for _ in range(arguments.times):
+        for program in (arguments.program, arguments.against):
+            _, processors, printed = timed([program] + search)
+            least[program] = min(processors, least.get(program, processors))
+            said[program] = answer(printed)
+    if said[arguments.program] != said[arguments.against]:
+        sys.exit(f"{' '.join(map(str, search))}: the answers differ")
+    return least[arguments.program], least[arguments.against]
+
+
+def compare(arguments):
+    rows = []
+    for what, _, preset, more in SEARCHES:
+        mine, other = compared(arguments, [
+            "search", PRESETS / f"{preset}.yaml", "--machine", "h100",
+            "--json"] + more)
+        rows.append({"what": what, "processor_s": round(mine, 3),
+                     "against_processor_s": round(other, 3)})
+        print(f"{what:42} {mine:.3f} s of processors, {other:.3f} s "
+              f"before: {mine / other:.3f}")
+    return rows
+
+
+def write(arguments, rows):
+    if not arguments.out:
+        return
+    pathlib.Path(arguments.out).write_text(json.dumps(
+        {"date": datetime.date.today().isoformat(),
+         "machine": measure.machine(), "load": os.getloadavg()[0],
+         "times": arguments.times, "rows": rows}, indent=1) + "\n",
+        encoding="utf-8")
+
+
 def fastest(command, times):
     return min((timed(command) for _ in range(times)), key=lambda run: run[0])
 
@@ -69,8 +116,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", default="build/lockstep")
     parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--against", help="another program")
     parser.add_argument("--out")
     arguments = parser.parse_args()
+    if arguments.against:
+        write(arguments, compare(arguments))
+        return
     rows = []
     for what, goal, preset, more in SEARCHES:
         wall, processors, printed = fastest(
@@ -95,12 +146,7 @@ def main():
             print(f"    {row['candidates_per_core_s']} candidates a second of "
                   f"a core, all of the search counted (goal of judging: "
                   f"{RATE})")
-    if arguments.out:
-        pathlib.Path(arguments.out).write_text(json.dumps(
-            {"date": datetime.date.today().isoformat(),
-             "machine": measure.machine(), "load": os.getloadavg()[0],
-             "times": arguments.times, "rows": rows}, indent=1) + "\n",
-            encoding="utf-8")
+    write(arguments, rows)
 
 
 if __name__ == "__main__":
