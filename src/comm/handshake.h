@@ -59,6 +59,13 @@ struct door_client {
     unsigned char nonce[SHA256_BYTES];
 };
 
+/* How a knock ended. */
+enum door_end { DOOR_IN,
+                DOOR_NOBODY,  /* the machine is there, and nobody listens */
+                DOOR_LATE,    /* no answer in time */
+                DOOR_REFUSED, /* somebody is there, who does not let in */
+                DOOR_UNKNOWN  /* no way there, or no such address */ };
+
 struct door {
     int listener;         /* -1: closed */
     struct token token;
@@ -76,7 +83,8 @@ status token_read(struct token *token, const char *path);
 /* Writes it: mode 0600, ERR_IO if there is such a file. */
 status token_write(const struct token *token, const char *path);
 
-/* address: HOST:PORT, port 0: any that is free. ERR_CONFIG: none, or taken. */
+/* address: HOST:PORT, port 0: any that is free. ERR_CONFIG: none, or taken for
+ * 3 s. */
 status door_open(struct door *door, const char *address,
                  const struct token *token, uint64_t job);
 void door_close(struct door *door); /* also right for a zeroed one */
@@ -91,10 +99,11 @@ status door_answer(int *descriptor, const char *why);
 
 /* The client's side. Waits until it is in, or limit_ms; up to three times as
  * long where somebody is there whose round trips are slow. The descriptor does
- * not block (O_NONBLOCK). ERR_PEER: nobody there, or refused, and why. */
+ * not block (O_NONBLOCK). ERR_PEER: nobody there, or refused, and why; *end
+ * (NULL allowed) says which. */
 status door_knock(int *descriptor, const char *address,
                   const struct visitor *self, const struct token *token,
-                  int64_t limit_ms);
+                  int64_t limit_ms, enum door_end *end);
 /* Whole reads and writes of a descriptor that does not block. ERR_PEER. */
 status door_read(int descriptor, void *bytes, size_t length, int64_t end_ns);
 status door_write(int descriptor, const void *bytes, size_t length,

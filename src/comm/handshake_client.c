@@ -252,9 +252,10 @@ static status introduce(int descriptor, const struct visitor *self,
 
 status door_knock(int *descriptor, const char *address,
                   const struct visitor *self, const struct token *token,
-                  int64_t limit_ms)
+                  int64_t limit_ms, enum door_end *how)
 {
     const int64_t end = clock_ns() + limit_ms * 1000000;
+    enum door_end ended = DOOR_UNKNOWN;
     int64_t later_ms = 0;
     char why[256];
 
@@ -262,7 +263,8 @@ status door_knock(int *descriptor, const char *address,
         const struct timespec pause = {0, 100000000L << tries};
 
         *descriptor = -1;
-        TRY(socket_connect(descriptor, address, end));
+        if (how == NULL) how = &ended;
+        TRY(socket_connect(descriptor, address, end, how));
         /* Three more round trips follow. */
         later_ms = patience_more_ms(*descriptor);
         if (later_ms > 2 * limit_ms) later_ms = 2 * limit_ms;
@@ -271,6 +273,8 @@ status door_knock(int *descriptor, const char *address,
             patience_tell(*descriptor, patience_ms(*descriptor));
             return OK;
         }
+        *how = clock_ns() >= end + later_ms * 1000000 ? DOOR_LATE
+                                                      : DOOR_REFUSED;
         close(*descriptor);
         *descriptor = -1;
         snprintf(why, sizeof why, "%s", status_message());

@@ -40,6 +40,8 @@ status draw_bytes(void *out, size_t length);
 /* A listener that does not block; where: HOST:PORT as it came to be. */
 status socket_listen(int *out, const char *address,
                      char where[DOOR_ADDRESS_BYTES]);
-status socket_connect(int *out, const char *address, int64_t end_ns);
+/* *end: DOOR_IN, DOOR_NOBODY, DOOR_LATE or DOOR_UNKNOWN. */
+status socket_connect(int *out, const char *address, int64_t end_ns,
+                      enum door_end *end);
 
 #endif

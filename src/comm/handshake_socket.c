@@ -5,15 +5,18 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "comm/handshake_records.h"
 #include "comm/patience.h"
 
 enum {
+    TAKEN_MS = 3000, /* an address may be another's for so long */
     BACKLOG = 4096, /* the system takes less where it allows less */
     /* How long without a word a peer is asked whether it is there. */
     KEEP_IDLE_S = 1, KEEP_EACH_S = 1, KEEP_COUNT = 3
@@ -82,6 +85,35 @@ static status address_text(int descriptor, char out[DOOR_ADDRESS_BYTES])
     return OK;
 }
 
+/* One that just died may listen there for a moment longer; its successor has
+ * the same address. */
+static bool bind_in_time(int descriptor, const struct addrinfo *to,
+                         const char *address)
+{
+    const struct timespec pause = {0, 100000000};
+    const int64_t end = clock_ns() + (int64_t)TAKEN_MS * 1000000;
+    bool told = false, bound = false;
+
+    for (;;) {
+        bound = bound || bind(descriptor, to->ai_addr, to->ai_addrlen) == 0;
+        if (bound && listen(descriptor, BACKLOG) == 0) return true;
+        if (errno != EADDRINUSE || clock_ns() > end) return false;
+        if (!told)
+            fprintf(stderr, "waiting   for %s: another process listens "
+                    "there\n", address);
+        told = true;
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* A sentence of its own for the usual mistake. */
+static const char *why_not(int error)
+{
+    return error == EADDRINUSE ? "another process listens there; end it, or "
+                                 "name another port"
+                               : strerror(error);
+}
+
 status socket_listen(int *out, const char *address,
                      char where[DOOR_ADDRESS_BYTES])
 {
@@ -95,11 +127,9 @@ status socket_listen(int *out, const char *address,
                         SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (descriptor >= 0)
         setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (descriptor < 0 ||
-        bind(descriptor, found->ai_addr, found->ai_addrlen) != 0 ||
-        listen(descriptor, BACKLOG) != 0)
+    if (descriptor < 0 || !bind_in_time(descriptor, found, address))
         FAIL_GOTO(done, result, ERR_CONFIG, "cannot listen on %.80s: %s",
-                  address, strerror(errno));
+                  address, why_not(errno));
     socket_tune(descriptor); /* connections inherit it */
     result = address_text(descriptor, where);
 done:
@@ -109,7 +139,13 @@ done:
     return result;
 }
 
-static status connect_wait(int descriptor, const char *address, int64_t end_ns)
+static enum door_end end_of(int error)
+{
+    return error == ECONNREFUSED ? DOOR_NOBODY : DOOR_UNKNOWN;
+}
+
+static status connect_wait(int descriptor, const char *address, int64_t end_ns,
+                           enum door_end *end)
 {
     struct pollfd poll_one = {.fd = descriptor, .events = POLLOUT};
     socklen_t length = sizeof(int);
@@ -121,17 +157,21 @@ static status connect_wait(int descriptor, const char *address, int64_t end_ns)
         if (poll(&poll_one, 1, (int)left) <= 0) continue;
         getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &length);
         if (error == 0) return OK;
+        *end = end_of(error);
         FAIL(ERR_PEER, "%s: %s", address, strerror(error));
     }
+    *end = DOOR_LATE;
     FAIL(ERR_PEER, "%s: nobody answers", address);
 }
 
-status socket_connect(int *out, const char *address, int64_t end_ns)
+status socket_connect(int *out, const char *address, int64_t end_ns,
+                      enum door_end *end)
 {
     struct addrinfo *found = NULL;
     status result = OK;
     int descriptor;
 
+    *end = DOOR_UNKNOWN;
     TRY(address_find(address, &found));
     descriptor = socket(found->ai_family,
                         SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -139,11 +179,14 @@ status socket_connect(int *out, const char *address, int64_t end_ns)
         FAIL_GOTO(done, result, ERR_IO, "no socket: %s", strerror(errno));
     socket_tune(descriptor);
     if (connect(descriptor, found->ai_addr, found->ai_addrlen) != 0) {
+        *end = end_of(errno);
         if (errno != EINPROGRESS)
             FAIL_GOTO(done, result, ERR_PEER, "%s: %s", address,
                       strerror(errno));
-        TRY_GOTO(done, result, connect_wait(descriptor, address, end_ns));
+        TRY_GOTO(done, result, connect_wait(descriptor, address, end_ns,
+                                            end));
     }
+    *end = DOOR_IN;
 done:
     freeaddrinfo(found);
     if (result == OK) *out = descriptor;

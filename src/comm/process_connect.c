@@ -40,7 +40,7 @@ static status meet(const struct process_identity *identity,
 
     memcpy(self.address, door->address, sizeof self.address);
     TRY(door_knock(&descriptor, identity->meet, &self, &identity->token,
-                   limit_ms));
+                   limit_ms, NULL));
     result = door_read(descriptor, addresses,
                        (size_t)identity->size * DOOR_ADDRESS_BYTES, end);
     close(descriptor);
@@ -118,7 +118,7 @@ static status connect_all(struct process_world *world, struct door *door,
         address[DOOR_ADDRESS_BYTES - 1] = '\0';
         TRY_GOTO(done, result, door_knock(&world->links[i].descriptor,
                                           address, &self, &me->token,
-                                          limit_ms));
+                                          limit_ms, NULL));
     }
     result = be_called(world, door, limit_ms);
 done:

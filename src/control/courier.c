@@ -91,7 +91,8 @@ static status connect_to(struct sender *s, struct wire *wire,
     const struct visitor self = {.purpose = DOOR_AGENT};
     int descriptor;
 
-    TRY(door_knock(&descriptor, address, &self, &s->agent->token, KNOCK_MS));
+    TRY(door_knock(&descriptor, address, &self, &s->agent->token, KNOCK_MS,
+                   NULL));
     return wire_open(wire, descriptor, &s->agent->token, false);
 }
 

@@ -132,7 +132,8 @@ static status open_wire(struct far_files *files)
     int descriptor;
 
     if (files->wire.descriptor >= 0) return OK;
-    TRY(door_knock(&descriptor, files->address, &self, &files->token, ASK_MS));
+    TRY(door_knock(&descriptor, files->address, &self, &files->token, ASK_MS,
+                   NULL));
     return wire_open(&files->wire, descriptor, &files->token, false);
 }
 

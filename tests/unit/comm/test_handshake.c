@@ -27,6 +27,7 @@ struct guest {
     struct visitor self;
     int descriptor;
     status result;
+    enum door_end end;
     char sentence[256];
     atomic_bool done;
 };
@@ -36,7 +37,7 @@ static void *knock(void *argument)
     struct guest *g = argument;
 
     g->result = door_knock(&g->descriptor, g->address, &g->self, g->token,
-                           PATIENCE_MS);
+                           PATIENCE_MS, &g->end);
     snprintf(g->sentence, sizeof g->sentence, "%s", status_message());
     g->done = true;
     return NULL;
@@ -111,7 +112,8 @@ static int raw_connect(const struct door *door)
 {
     int descriptor;
 
-    IS_OK(socket_connect(&descriptor, door->address, in_time()));
+    IS_OK(socket_connect(&descriptor, door->address, in_time(),
+                         &(enum door_end){0}));
     return descriptor;
 }
 
@@ -151,6 +153,7 @@ TEST(another_token_and_another_job_do_not)
     pthread_join(g.thread, NULL);
     EQUAL_INT(g.result, ERR_PEER);
     CHECK(strstr(g.sentence, "another token") != NULL);
+    EQUAL_INT(g.end, DOOR_REFUSED);
     g.self.job = JOB + 1;
     g.token = &right;
     g.done = false;
@@ -306,11 +309,67 @@ TEST(addresses_are_checked)
     FAILS(door_open(&door, ":7", &right, JOB), ERR_CONFIG, "HOST:PORT");
     IS_OK(door_open(&door, "127.0.0.1:0", &right, JOB));
     FAILS(door_open(&second, door.address, &right, JOB), ERR_CONFIG,
-          "cannot listen on");
+          "another process listens there");
     door_close(&door);
+}
+
+static void *close_later(void *door)
+{
+    const struct timespec pause = {0, 500000000};
+
+    nanosleep(&pause, NULL);
+    door_close(door);
+    return NULL;
+}
+
+/* A supervisor is started again at once after its death. */
+TEST(an_address_may_be_taken_for_a_moment)
+{
+    static struct door door, second;
+    pthread_t thread;
+
+    IS_OK(token_draw(&right));
+    IS_OK(door_open(&door, "127.0.0.1:0", &right, JOB));
+    CHECK(pthread_create(&thread, NULL, close_later, &door) == 0);
+    char address[DOOR_ADDRESS_BYTES];
+
+    memcpy(address, door.address, sizeof address);
+    IS_OK(door_open(&second, address, &right, JOB));
+    CHECK(pthread_join(thread, NULL) == 0);
+    EQUAL_TEXT(second.address, address);
+    door_close(&second);
+}
+
+/* Agents tell these apart: where nobody listens, no supervisor has begun
+ * another generation; one that is slow may have. */
+TEST(knocks_say_how_they_ended)
+{
+    static struct door door;
+    const struct visitor self = {.purpose = DOOR_AGENT};
+    enum door_end end = DOOR_IN;
+    int descriptor;
+
+    IS_OK(token_draw(&right));
+    IS_OK(door_open(&door, "127.0.0.1:0", &right, JOB));
+    FAILS(door_knock(&descriptor, door.address, &self, &right, 200, &end),
+          ERR_PEER, "no answer in time"); /* the system accepts, nobody steps */
+    EQUAL_INT(end, DOOR_LATE);
+    char address[DOOR_ADDRESS_BYTES];
+
+    memcpy(address, door.address, sizeof address);
+    door_close(&door);
+    FAILS(door_knock(&descriptor, address, &self, &right, 200, &end),
+          ERR_PEER, "refused");
+    EQUAL_INT(end, DOOR_NOBODY);
+    FAILS(door_knock(&descriptor, "nowhere", &self, &right, 200, &end),
+          ERR_CONFIG, "HOST:PORT");
+    EQUAL_INT(end, DOOR_UNKNOWN);
+    FAILS(door_knock(&descriptor, address, &self, &right, 200, NULL),
+          ERR_PEER, "refused");
 }
 
 TEST_MAIN(the_token_opens, another_token_and_another_job_do_not,
           silent_clients_keep_nobody_out,
           a_crowd_comes_in, a_recorded_handshake_is_refused,
-          noise_is_dropped, a_token_is_private, addresses_are_checked)
+          noise_is_dropped, a_token_is_private, addresses_are_checked,
+          an_address_may_be_taken_for_a_moment, knocks_say_how_they_ended)

@@ -26,7 +26,7 @@ static void open_ends(int ends[2])
     int listener;
 
     IS_OK(socket_listen(&listener, "127.0.0.1:0", where));
-    IS_OK(socket_connect(&ends[0], where, in_time()));
+    IS_OK(socket_connect(&ends[0], where, in_time(), &(enum door_end){0}));
     ends[1] = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     CHECK(ends[1] >= 0);
     close(listener);

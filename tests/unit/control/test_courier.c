@@ -378,7 +378,7 @@ static void send_head(const struct stand *s, struct wire *wire,
     int descriptor;
 
     IS_OK(door_knock(&descriptor, s->agent.door.address, &self,
-                     &s->agent.token, 10000));
+                     &s->agent.token, 10000, NULL));
     IS_OK(wire_open(wire, descriptor, &s->agent.token, false));
     IS_OK(wire_put(wire, WIRE_COPY, head, sizeof *head));
     IS_OK(wire_put_bulk(wire, "", 0)); /* the counters */

@@ -205,7 +205,8 @@ static void open_tcp(struct wire *server, struct wire *client)
 
     IS_OK(token_draw(&token));
     IS_OK(socket_listen(&listener, "127.0.0.1:0", address));
-    IS_OK(socket_connect(&near, address, clock_ns() + 10000000000));
+    IS_OK(socket_connect(&near, address, clock_ns() + 10000000000,
+                         &(enum door_end){0}));
     struct pollfd one = {.fd = listener, .events = POLLIN};
 
     CHECK(poll(&one, 1, 10000) == 1);

@@ -250,7 +250,7 @@ status door_answer(int *descriptor, const char *why)
 
 status door_knock(int *descriptor, const char *address,
                   const struct visitor *self, const struct token *token,
-                  int64_t limit_ms)
+                  int64_t limit_ms, enum door_end *how)
 {
     int end;
 
@@ -258,8 +258,10 @@ status door_knock(int *descriptor, const char *address,
     *descriptor = -1;
     if (net.cut[net.host][0] || net.cut[0][net.host]) {
         net.busy_ns[net.host] = net.now_ns + limit_ms * 1000000;
+        *how = DOOR_LATE;
         FAIL(ERR_PEER, "%s: nobody answers", address);
     }
+    *how = net.door == NULL ? DOOR_NOBODY : DOOR_IN;
     if (net.door == NULL)
         FAIL(ERR_PEER, "%s: %s", address, strerror(ECONNREFUSED));
     end = net_connect(net.host, 0);
