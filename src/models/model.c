@@ -173,6 +173,18 @@ static bool predicts_later(const struct model *m)
            d->head_bias == NULL;
 }
 
+/* Beside any architecture, also one of model.from. */
+static status add_later(struct model *m, const struct options *o)
+{
+    if (o->mtp.depth > 0 && !predicts_later(m))
+        FAIL(ERR_CONFIG, "mtp.depth: %s can have no modules that predict later "
+                         "tokens: they need RMS norms, no learned positions "
+                         "and a head without a bias, as llama, qwen3 and "
+                         "deepseek_v3 have (model.family)", m->kind->name);
+    m->mtp_depth = (int)o->mtp.depth;
+    return OK;
+}
+
 /* Refuses options that this family does not support. */
 static status check_family(const struct model *m, const struct options *o)
 {
@@ -201,11 +213,6 @@ static status check_family(const struct model *m, const struct options *o)
     TRY(moe_check_options(kind, o));
     TRY(mla_check_options(kind, o));
     TRY(model_numbers_check(kind, o));
-    if (o->mtp.depth > 0 && !predicts_later(m))
-        FAIL(ERR_CONFIG, "mtp.depth: %s can have no modules that predict later "
-                         "tokens: they need RMS norms, no learned positions "
-                         "and a head without a bias, as llama, qwen3 and "
-                         "deepseek_v3 have (model.family)", kind->name);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].asked && rows[i].refused)
             FAIL(ERR_CONFIG, "model.%s: %s has no such choice; leave it out",
@@ -246,38 +253,6 @@ static bool is_longer(const struct model *m, const struct size_row *asked)
            !is_learned(m->kind) && m->rope.scaling.kind != ROPE_DYNAMIC;
 }
 
-/* With model.from a size of its own is idle at best: it must say the same, but
- * for a longer context. A default says nothing. */
-static status check_same(const struct model *m, const struct options *options)
-{
-    const int64_t found[SIZES] = {m->vocab, m->layers, m->width, m->heads,
-                                  m->kv_heads, m->head_width,
-                                  m->feed_forward, m->context, m->window.tokens,
-                                  m->rope.rotary,
-                                  blocks_period(&m->rope.still, m->layers),
-                                  blocks_period(&m->window.whole, m->layers),
-                                  m->beside.norms, m->qk_norm, m->alibi,
-                                  m->scaled.layers, m->moe.experts,
-                                  m->moe.top_k, m->moe.width,
-                                  m->moe.shared_width};
-    struct size_row asked[SIZES], idle[SIZES];
-    struct options_set defaults = {0};
-
-    TRY(options_init(&defaults));
-    sizes_of(&defaults.values, idle);
-    options_free(&defaults);
-    sizes_of(options, asked);
-    for (int i = 0; i < SIZES; i++)
-        if (asked[i].value != idle[i].value && asked[i].value != found[i] &&
-            !is_longer(m, &asked[i]))
-            FAIL(ERR_CONFIG, "%s%s: %lld, but the config.json of "
-                             "model.from has %lld; remove it",
-                 strchr(asked[i].name, '.') == NULL ? "model." : "",
-                 asked[i].name, (long long)asked[i].value,
-                 (long long)found[i]);
-    return OK;
-}
-
 /* Options that the files of a model set. */
 static status check_words(const struct options *o)
 {
@@ -313,6 +288,82 @@ static status check_words(const struct options *o)
                  "model.%s: the config.json of model.from sets it; "
                  "remove it",
                  model_numbers[i].name);
+    return OK;
+}
+
+/* Other choices must say the same as the files. */
+static status check_choices(const struct model *m, const struct options *o,
+                            const struct options *idle)
+{
+    const struct model_kind *kind;
+    enum activation activation;
+    bool tied;
+
+    TRY(kinds_find("model.family", o->model.family, &kind));
+    TRY(activation_from(o->model.activation, m->activation, &activation));
+    TRY(tied_from(o->model.tied, m->tied, &tied));
+    const struct { const char *name; bool other; } rows[] = {
+        {"family", strcmp(o->model.family, idle->model.family) != 0 &&
+                   kind != m->kind},
+        {"activation", activation != m->activation}, {"tied", tied != m->tied},
+        {"attention_bias", o->model.attention_bias && !m->biases.attention},
+        {"mlp_bias", o->model.mlp_bias && !m->biases.mlp},
+        {"parallel", o->model.parallel >= 0 &&
+                     (o->model.parallel > 0) != m->beside.on},
+        {"rope_base", o->model.rope_base != idle->model.rope_base &&
+                      o->model.rope_base != m->rope.base},
+        {"norm_epsilon", o->model.norm_epsilon != idle->model.norm_epsilon &&
+                         o->model.norm_epsilon != m->norm_epsilon}};
+    const char *other = NULL;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].other) other = rows[i].name;
+    for (int i = 0; i < model_number_count; i++) {
+        const struct model_number *n = &model_numbers[i];
+        const double asked = model_number_option(n, o);
+
+        if (asked != model_number_option(n, idle) &&
+            asked != model_number_value(n, m))
+            other = n->name;
+    }
+    if (other != NULL)
+        FAIL(ERR_CONFIG, "model.%s: the config.json of model.from has another; "
+                         "remove it", other);
+    return OK;
+}
+
+/* With model.from a size of its own is idle at best: it must say the same, but
+ * for a longer context. A default says nothing. */
+static status check_same(const struct model *m, const struct options *options)
+{
+    const int64_t found[SIZES] = {m->vocab, m->layers, m->width, m->heads,
+                                  m->kv_heads, m->head_width,
+                                  m->feed_forward, m->context, m->window.tokens,
+                                  m->rope.rotary,
+                                  blocks_period(&m->rope.still, m->layers),
+                                  blocks_period(&m->window.whole, m->layers),
+                                  m->beside.norms, m->qk_norm, m->alibi,
+                                  m->scaled.layers, m->moe.experts,
+                                  m->moe.top_k, m->moe.width,
+                                  m->moe.shared_width};
+    struct size_row asked[SIZES], idle[SIZES];
+    struct options_set defaults = {0};
+
+    TRY(options_init(&defaults));
+    sizes_of(&defaults.values, idle);
+    const status result = check_choices(m, options, &defaults.values);
+
+    options_free(&defaults);
+    TRY(result);
+    sizes_of(options, asked);
+    for (int i = 0; i < SIZES; i++)
+        if (asked[i].value != idle[i].value && asked[i].value != found[i] &&
+            !is_longer(m, &asked[i]))
+            FAIL(ERR_CONFIG, "%s%s: %lld, but the config.json of "
+                             "model.from has %lld; remove it",
+                 strchr(asked[i].name, '.') == NULL ? "model." : "",
+                 asked[i].name, (long long)asked[i].value,
+                 (long long)found[i]);
     return OK;
 }
 
@@ -418,7 +469,6 @@ static status describe(struct model *model, const struct options *options,
         .kind = kind,
         .vocab = options->model.vocab ? options->model.vocab : vocab,
         .layers = (int)options->model.layers,
-        .mtp_depth = (int)options->mtp.depth,
         .heads = (int)options->model.heads,
         .kv_heads = (int)options->model.kv_heads,
         .head_width = (int)options->model.head_width,
@@ -507,6 +557,7 @@ status model_from_options(struct model *model, const struct options *options,
     } else {
         TRY(describe(model, options, vocab));
     }
+    TRY(add_later(model, options));
     TRY(choose_adapters(model, options));
     TRY(moe_check_bias(options));
     if (options->model.mup_base_width > 0)

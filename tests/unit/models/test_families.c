@@ -538,6 +538,58 @@ TEST(options_know_the_families)
     }
 }
 
+/* Options beside model.from say what its files say; modules for later tokens
+ * are the options' alone. */
+TEST(choices_beside_files_are_those_of_the_files)
+{
+    static const struct {
+        const char *from, *line, *words;
+        int depth;
+    } rows[] = {
+        {"llama_untied", "model.rope_base=50", "model.rope_base: the conf", 0},
+        {"llama_untied", "model.norm_epsilon=0.1", "model.norm_epsilon: t", 0},
+        {"llama_untied", "model.tied=true", "model.tied: the config.json", 0},
+        {"llama_untied", "model.tied=false", NULL, 0},
+        {"llama_untied", "model.attention_bias=true", "attention_bias: th", 0},
+        {"llama_untied", "model.mlp_bias=true", "model.mlp_bias: the conf", 0},
+        {"llama_tied_bias", "model.mlp_bias=true", NULL, 0},
+        {"llama_untied", "model.activation=relu", "model.activation: the", 0},
+        {"llama_untied", "model.activation=silu", NULL, 0},
+        {"llama_untied", "model.family=gpt2", "model.family: the config", 0},
+        {"gpt2", "model.family=gpt2", NULL, 0},
+        {"llama_untied", "model.parallel=1", "model.parallel: the config", 0},
+        {"stablelm_parallel", "model.parallel=1", NULL, 0},
+        {"gemma2", "model.head_softcap=0", "model.head_softcap: the conf", 0},
+        {"gemma2", "model.query_scale=77", "model.query_scale: the config", 0},
+        {"llama_untied", "mtp.depth=2", NULL, 2},
+        {"deepseek_v3", "mtp.depth=1", NULL, 1},
+        {"gpt2", "mtp.depth=1", "gpt2 can have no modules", 0},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct options_set set = {0};
+        struct model model;
+        char line[PATH_BYTES];
+
+        IS_OK(options_init(&set));
+        snprintf(line, sizeof line, "model.from=tests/golden/models/%s",
+                 rows[i].from);
+        IS_OK(options_assign(&set, line, ORIGIN_FILE));
+        IS_OK(options_assign(&set, "data.sequence=16", ORIGIN_FILE));
+        IS_OK(options_assign(&set, rows[i].line, ORIGIN_FILE));
+        const status result = model_from_options(&model, &set.values, 0);
+
+        if (rows[i].words != NULL) {
+            FAILS(result, ERR_CONFIG, rows[i].words);
+        } else {
+            IS_OK(result);
+            EQUAL_INT(model.mtp_depth, rows[i].depth);
+        }
+        status_clear();
+        options_free(&set);
+    }
+}
+
 TEST_MAIN(fields_that_change_no_result_are_passed_over,
           what_is_not_computed_is_refused,
           layer_types_may_say_what_all_layers_do,
@@ -548,4 +600,5 @@ TEST_MAIN(fields_that_change_no_result_are_passed_over,
           blocks_with_windows_are_read,
           scores_have_the_width_of_a_head, options_choose_blocks,
           a_longer_sequence_is_allowed_or_says_how,
-          options_know_the_families)
+          options_know_the_families,
+          choices_beside_files_are_those_of_the_files)
