@@ -261,7 +261,8 @@ static void name_pair(const struct param_spec *weight,
 {
     char number[16] = "";
 
-    if (index > 0) snprintf(number, sizeof number, ".%d", index);
+    if (index > 0)
+        snprintf(number, sizeof number, ".%hu", (unsigned short)index);
     adapter_specs(weight, adapter, &out->a, &out->b);
     snprintf(out->names[0], sizeof out->names[0], "%.80s%s.lora_a",
              weight->name, number);

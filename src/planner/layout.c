@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "mesh/group.h"
 #include "mesh/shard.h"
 #include "nn/precision.h"
 #include "optimizer/kind.h"
@@ -423,6 +424,49 @@ static status fill_mesh(struct layout *l, const struct options *o, int ranks)
     return OK;
 }
 
+/* The next axis of several ranks, from place i on; AXIS_NONE: none. */
+static enum axis next_axis(const struct mesh_order *order,
+                           const struct mesh *sizes, int *i)
+{
+    while (*i < order->count) {
+        const enum axis axis = order->axis[(*i)++];
+
+        if (sizes == NULL || sizes->size[axis] > 1) return axis;
+    }
+    return AXIS_NONE;
+}
+
+status layout_check_order(const struct options *o, const struct mesh *sizes)
+{
+    struct mesh_order order;
+    int i = 0, k = 0;
+
+    TRY(mesh_order_parse(&order, o->mesh.order));
+    for (enum axis axis = AXIS_PIPE; axis != AXIS_NONE;) {
+        axis = next_axis(&order, sizes, &i);
+        if (axis == next_axis(&mesh_order_default, sizes, &k)) continue;
+        FAIL(ERR_CONFIG, "mesh.order: %s: times of several nodes are those of "
+             "the default order, pipe,data,shard,context,expert,tensor; leave "
+             "mesh.order empty", o->mesh.order);
+    }
+    return OK;
+}
+
+static status check_order(const struct layout *l, const struct options *o,
+                          int ranks)
+{
+    struct mesh sizes = mesh_alone();
+
+    if (ranks <= l->per_node) return OK;
+    sizes.size[AXIS_PIPE] = l->pipe;
+    sizes.size[AXIS_DATA] = l->data;
+    sizes.size[AXIS_SHARD] = l->shard;
+    sizes.size[AXIS_CONTEXT] = l->context;
+    sizes.size[AXIS_EXPERT] = l->expert;
+    sizes.size[AXIS_TENSOR] = l->tensor;
+    return layout_check_order(o, &sizes);
+}
+
 static status fill_batch(struct layout *l, const struct options *o)
 {
     const int64_t each = o->train.batch / layout_sharing(l);
@@ -538,6 +582,7 @@ status layout_from_options(struct layout *l,
     l->per_node = request->nodes > 0 ? request->ranks / request->nodes
                   : request->ranks < devices ? request->ranks : devices;
     TRY(fill_mesh(l, o, request->ranks));
+    TRY(check_order(l, o, request->ranks));
     TRY(fill_batch(l, o));
     TRY(fill_schedule(l, o, request->shape));
     TRY(check_axes(l, request->shape));

@@ -84,6 +84,10 @@ struct layout_request {
 };
 status layout_from_options(struct layout *layout,
                            const struct layout_request *request);
+/* Times of several nodes are of the default order of ranks. ERR_CONFIG:
+ * mesh.order puts ranks elsewhere; sizes NULL: any axis may have several. */
+status layout_check_order(const struct options *options,
+                          const struct mesh *sizes);
 int layout_ranks(const struct layout *layout);
 /* Bits of block products: of the recipe, where `as` has products of 8 bits;
  * Lockstep makes them from numbers of 16 and 32. */

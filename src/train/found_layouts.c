@@ -453,6 +453,8 @@ status found_run(struct found_layouts *h)
         h->request.fixed = &only;
     }
     if (h->request.per_node > f->ranks) h->request.per_node = f->ranks;
+    if (h->request.per_node < f->ranks)
+        TRY(layout_check_order(&f->set.values, NULL));
     if (f->machine.product_count > 0 && f->as == AS_LOCKSTEP)
         h->request.threads = devices > h->request.per_node
                                  ? devices / h->request.per_node : 1;

@@ -64,6 +64,36 @@ TEST(threads_find_what_one_finds)
     }
 }
 
+/* Times of several nodes are those of the default order of ranks. */
+TEST(no_time_is_said_for_another_order_of_ranks)
+{
+    static const char *const orders[] = {"tensor,data", "data,tensor",
+                                         "context,data,tensor", ""};
+    static const int ranks[] = {16, 8};
+    static const char form[] =
+        "model: {family: llama, vocab: 512, layers: 2, width: 128, heads: 4}\n"
+        "data: {sequence: 128}\ntrain: {batch: 64, steps: 1}\n"
+        "mesh: {tensor: 4, data: auto, order: \"%s\"}\n";
+
+    for (int i = 0; i < 8; i++) {
+        struct found_layouts h = {.top = 1};
+        char text[400];
+
+        snprintf(text, sizeof text, form, orders[i % 4]);
+        ask(&h.forecast, text, ranks[i / 4]);
+        if (i == 0)
+            FAILS(forecast_layout(&h.forecast), ERR_CONFIG, "mesh.order");
+        else
+            IS_OK(forecast_layout(&h.forecast));
+        if (i < 3)
+            FAILS(found_run(&h), ERR_CONFIG, "mesh.order");
+        else
+            IS_OK(found_run(&h));
+        found_free(&h);
+        forecast_free(&h.forecast);
+    }
+}
+
 /* The end of a test finds memory that is out. */
 TEST(mesh_auto_gives_back_what_its_search_took)
 {
@@ -85,4 +115,5 @@ TEST(mesh_auto_gives_back_what_its_search_took)
 }
 
 TEST_MAIN(threads_find_what_one_finds,
+          no_time_is_said_for_another_order_of_ranks,
           mesh_auto_gives_back_what_its_search_took)
