@@ -259,7 +259,7 @@ static void name_pair(const struct param_spec *weight,
                       const struct adapter *adapter, int index,
                       struct pair *out)
 {
-    char number[16] = "";
+    char number[8] = "";
 
     if (index > 0)
         snprintf(number, sizeof number, ".%hu", (unsigned short)index);
