@@ -5,6 +5,7 @@
 
 #include <string.h>
 #include "base/file.h"
+#include "checkpoint/run_dir.h"
 #include "comm/launch.h"
 #include "setup/recipe_file.h"
 #include "train/start_tokenizer.h"
@@ -71,9 +72,14 @@ static bool says_model(const struct options_set *set)
 static status bring_model(struct options_set *set)
 {
     const char *from = set->values.init.from;
+    struct model_place place;
     char text[PATH_BYTES + 16];
 
     if (from[0] == '\0' || says_model(set)) return OK;
+    if (!file_is_directory(from)) { /* RUN/best names another directory */
+        if (model_place_find(from, &place) == OK) from = place.directory;
+        else status_clear();
+    }
     snprintf(text, sizeof text, "model.from=%s", from);
     return options_assign(set, text, options_origin(set, "init.from"));
 }

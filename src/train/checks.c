@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/threads.h"
+#include "checkpoint/run_dir.h"
 #include "checkpoint/s3_text.h"
 #include "comm/launch.h"
 #include "comm/process.h"
@@ -152,13 +153,18 @@ void checks_note_schedule(const struct setup *setup)
 
 void checks_note_missing(const struct options *o)
 {
+    struct model_place place;
+
     if (feed_check_named(o) != OK) {
         fprintf(stderr, "note: %s; train stops without\n", status_message());
         status_clear();
     }
     note_files("data.train", &o->data.train);
     note_files("data.valid", &o->data.valid);
-    if (o->init.from[0] != '\0' && !file_is_directory(o->init.from))
-        fprintf(stderr, "note: init.from: %s is no directory; train stops "
-                        "without\n", o->init.from);
+    if (o->init.from[0] == '\0' || file_is_directory(o->init.from) ||
+        model_place_find(o->init.from, &place) == OK)
+        return;
+    status_clear();
+    fprintf(stderr, "note: init.from: %s is no directory; train stops "
+                    "without\n", o->init.from);
 }

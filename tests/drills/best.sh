@@ -94,11 +94,23 @@ expect "generate" 0 "" generate whole/best --prompt a --tokens 2
 expect "export" 0 "" export whole/best exported
 expect "init.from" 0 "" train config.yaml --run again \
     --set init.from=whole/best --set train.steps=1
+sed 's/^model: .*/init: {from: whole\/best}/' config.yaml >brought.yaml
+expect "init.from brings the architecture" 0 "" train brought.yaml \
+    --run brought --set train.steps=1
+expect "plan finds it" 0 "" plan brought.yaml
+! grep "no directory" out || bad "plan finds it" "a note that it is missing"
 mv "whole/ckpt/$name" elsewhere
 expect "it is gone" 66 "lowest at step $best, whose checkpoint is not here" \
     export whole/best none
 mv elsewhere "whole/ckpt/$name"
 must train config.yaml --run without --set checkpoint.keep_best=false
+must train config.yaml --run less --set train.steps=12
+must resume less --set train.steps=18 --set checkpoint.keep_best=false
+found=$(sed -n 's/.*"step": \([0-9]*\),.*"val_best_step": .*/\1/p' \
+    less/metrics.jsonl | tail -n 1)
+if [ "$found" = 12 ] && grep -q '"step": 18,.*"val_loss"' less/metrics.jsonl
+then ok "switched off, none is named"
+else bad "switched off, none is named" "val_best_step at step $found"; fi
 expect "none was recorded" 66 "no checkpoint has a validation loss" \
     export without/best none
 [ "$(ls without/ckpt | tr '\n' ' ')" = "latest step-00000030 " ] &&
