@@ -124,10 +124,9 @@ static status flush(struct generating *g,
                     bool *found)
 {
     const size_t length = g->text.length;
-    size_t certain = stop_text_certain(&request->stops, g->text.bytes, length,
-                                       found);
+    const size_t certain = stop_text_certain(&request->stops, g->text.bytes,
+                                             length, all, found);
 
-    if (all && !*found) certain = length;
     if (certain > 0 && request->write != NULL)
         TRY(request->write(request->argument, g->text.bytes, certain));
     if (certain > 0)

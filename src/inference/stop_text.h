@@ -12,8 +12,9 @@ struct stop_texts {
 };
 
 /* How many of the bytes at the end of a text, not yet written, may be: up to
- * the first stop (*found), else all but the longest tail that begins one. */
+ * the first stop (*found), else all but the longest tail that begins one. all:
+ * no bytes follow, so a tail that only begins one is written. */
 size_t stop_text_certain(const struct stop_texts *stops, const char *bytes,
-                         size_t length, bool *found);
+                         size_t length, bool all, bool *found);
 
 #endif

@@ -24,13 +24,41 @@ TEST(what_may_be_written)
     for (int i = 0; i < ROWS(rows); i++) {
         const size_t length = strlen(rows[i].text);
 
-        EQUAL_INT(stop_text_certain(&stops, rows[i].text, length, &found),
+        EQUAL_INT(stop_text_certain(&stops, rows[i].text, length, false,
+                                    &found),
                   rows[i].certain);
         EQUAL_INT(found, rows[i].found);
-        EQUAL_INT(stop_text_certain(&none, rows[i].text, length, &found),
-                  length);
+        EQUAL_INT(stop_text_certain(&none, rows[i].text, length, false,
+                                    &found), length);
         CHECK(!found);
     }
 }
 
-TEST_MAIN(what_may_be_written)
+TEST(when_nothing_follows)
+{
+    static const char *const first[] = {"ENDX", "END"};
+    static const char *const second[] = {"abcd", "bc"};
+    static const struct {
+        const char *const *items;
+        const char *text;
+        size_t certain;
+        bool found;
+    } rows[] = {
+        {first, "END", 0, true},    {first, "some END", 5, true},
+        {first, "some EN", 7, false}, {first, "ENDX", 0, true},
+        {second, "abc", 1, true},   {second, "ab", 2, false},
+        {second, "", 0, false},
+    };
+    bool found;
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        const struct stop_texts stops = {rows[i].items, 2};
+
+        EQUAL_INT(stop_text_certain(&stops, rows[i].text,
+                                    strlen(rows[i].text), true, &found),
+                  rows[i].certain);
+        EQUAL_INT(found, rows[i].found);
+    }
+}
+
+TEST_MAIN(what_may_be_written, when_nothing_follows)
