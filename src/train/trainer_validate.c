@@ -100,7 +100,8 @@ status trainer_validate(struct trainer *t)
     row.val_loss = valid.loss;
     row.val_targets = valid.targets;
     row.val_bits_per_byte = valid.bits_per_byte;
-    row.val_best_step = t->counters.best.step;
+    if (t->setup.set->values.checkpoint.keep_best)
+        row.val_best_step = t->counters.best.step;
     row.val_ms = 1e3 * (clock_s() - began);
     row.time_s = clock_wall_s();
     row.extras = v->extras;
