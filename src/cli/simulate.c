@@ -202,6 +202,8 @@ static status play(struct played *p, struct arguments *arguments)
     TRY(forecast_open(f, arguments));
     TRY(forecast_layout(f));
     TRY(perturb_read(&p->perturb, path, f->ranks));
+    if (p->perturb.slow_count + p->perturb.link_count > 0)
+        TRY(layout_check_order(&f->layout, &f->set.values));
     cost = forecast_cost(f);
     f->clocks = f->layout.data * f->layout.shard; /* unfolded or not */
     TRY(forecast_steps(f, &p->steps));

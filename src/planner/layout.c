@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "mesh/group.h"
 #include "mesh/shard.h"
 #include "nn/precision.h"
 #include "optimizer/kind.h"
@@ -424,47 +423,48 @@ static status fill_mesh(struct layout *l, const struct options *o, int ranks)
     return OK;
 }
 
-/* The next axis of several ranks, from place i on; AXIS_NONE: none. */
-static enum axis next_axis(const struct mesh_order *order,
-                           const struct mesh *sizes, int *i)
+static int axis_ranks(const struct layout *l, enum axis axis)
 {
-    while (*i < order->count) {
-        const enum axis axis = order->axis[(*i)++];
-
-        if (sizes == NULL || sizes->size[axis] > 1) return axis;
+    switch (axis) {
+    case AXIS_PIPE: return l->pipe;
+    case AXIS_DATA: return l->data;
+    case AXIS_SHARD: return l->shard;
+    case AXIS_CONTEXT: return l->context;
+    case AXIS_EXPERT: return l->expert;
+    default: return l->tensor;
     }
+}
+
+/* The next axis of several ranks, from place i on; AXIS_NONE: none. */
+static enum axis next_axis(const struct layout *l,
+                           const struct mesh_order *order, int *i)
+{
+    while (*i < order->count)
+        if (axis_ranks(l, order->axis[(*i)++]) > 1) return order->axis[*i - 1];
     return AXIS_NONE;
 }
 
-status layout_check_order(const struct options *o, const struct mesh *sizes)
+bool layout_is_in_order(const struct layout *l, const struct mesh_order *order)
 {
-    struct mesh_order order;
     int i = 0, k = 0;
 
-    TRY(mesh_order_parse(&order, o->mesh.order));
-    for (enum axis axis = AXIS_PIPE; axis != AXIS_NONE;) {
-        axis = next_axis(&order, sizes, &i);
-        if (axis == next_axis(&mesh_order_default, sizes, &k)) continue;
-        FAIL(ERR_CONFIG, "mesh.order: %s: times of several nodes are those of "
-             "the default order, pipe,data,shard,context,expert,tensor; leave "
-             "mesh.order empty", o->mesh.order);
+    for (;;) {
+        const enum axis axis = next_axis(l, order, &i);
+
+        if (axis != next_axis(l, &mesh_order_default, &k)) return false;
+        if (axis == AXIS_NONE) return true;
     }
-    return OK;
 }
 
-static status check_order(const struct layout *l, const struct options *o,
-                          int ranks)
+status layout_check_order(const struct layout *l, const struct options *o)
 {
-    struct mesh sizes = mesh_alone();
+    struct mesh_order order;
 
-    if (ranks <= l->per_node) return OK;
-    sizes.size[AXIS_PIPE] = l->pipe;
-    sizes.size[AXIS_DATA] = l->data;
-    sizes.size[AXIS_SHARD] = l->shard;
-    sizes.size[AXIS_CONTEXT] = l->context;
-    sizes.size[AXIS_EXPERT] = l->expert;
-    sizes.size[AXIS_TENSOR] = l->tensor;
-    return layout_check_order(o, &sizes);
+    TRY(mesh_order_parse(&order, o->mesh.order));
+    if (layout_is_in_order(l, &order)) return OK;
+    FAIL(ERR_CONFIG, "mesh.order: %s: the planner numbers ranks by the default "
+         "order, pipe,data,shard,context,expert,tensor, alone; leave "
+         "mesh.order empty", o->mesh.order);
 }
 
 static status fill_batch(struct layout *l, const struct options *o)
@@ -582,7 +582,7 @@ status layout_from_options(struct layout *l,
     l->per_node = request->nodes > 0 ? request->ranks / request->nodes
                   : request->ranks < devices ? request->ranks : devices;
     TRY(fill_mesh(l, o, request->ranks));
-    TRY(check_order(l, o, request->ranks));
+    if (request->ranks > l->per_node) TRY(layout_check_order(l, o));
     TRY(fill_batch(l, o));
     TRY(fill_schedule(l, o, request->shape));
     TRY(check_axes(l, request->shape));

@@ -6,6 +6,7 @@
 
 #include "base/options.h"
 #include "mesh/grid.h"
+#include "mesh/group.h"
 #include "planner/frame_bytes.h"
 #include "planner/machine.h"
 #include "planner/program_habits.h"
@@ -84,10 +85,13 @@ struct layout_request {
 };
 status layout_from_options(struct layout *layout,
                            const struct layout_request *request);
-/* Times of several nodes are of the default order of ranks. ERR_CONFIG:
- * mesh.order puts ranks elsewhere; sizes NULL: any axis may have several. */
-status layout_check_order(const struct options *options,
-                          const struct mesh *sizes);
+/* Whether ranks lie as in the default order: groups inside a node, and numbers
+ * of ranks, are known in that order alone. */
+bool layout_is_in_order(const struct layout *layout,
+                        const struct mesh_order *order);
+/* ERR_CONFIG: mesh.order puts its ranks elsewhere. */
+status layout_check_order(const struct layout *layout,
+                          const struct options *options);
 int layout_ranks(const struct layout *layout);
 /* Bits of block products: of the recipe, where `as` has products of 8 bits;
  * Lockstep makes them from numbers of 16 and 32. */

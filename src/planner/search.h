@@ -39,6 +39,8 @@ struct search_request {
                             * Results do not depend on it */
     const struct search_fixed *fixed; /* borrowed; NULL: nothing */
     struct grid grid;      /* leaves that options name; 0: not */
+    const struct mesh_order *order; /* borrowed: of ranks on several nodes;
+                            * NULL: the default, or there is one node */
 };
 
 struct candidate {

@@ -132,6 +132,8 @@ static bool allowed(const struct hunt *h)
     const struct search_fixed *f = h->request->fixed;
     const struct layout *l = &h->l;
 
+    if (h->request->order != NULL && !layout_is_in_order(l, h->request->order))
+        return false;
     return f == NULL ||
            (open_or(f->tensor, l->tensor) && open_or(f->context, l->context) &&
             open_or(f->pipe, l->pipe) && open_or(f->data, l->data) &&

@@ -94,8 +94,9 @@ static void tell_schedules(struct untried *u)
         last = s->name;
     }
     used = strlen(text);
-    snprintf(text + used, UNTRIED_BYTES - used,
-             ": `mesh: auto` tries one that schedule.name names");
+    snprintf(text + used, UNTRIED_BYTES - used, "%s",
+             u->request->as != AS_LOCKSTEP
+                 ? "" : ": `mesh: auto` tries one that schedule.name names");
     u->count++;
 }
 
@@ -110,6 +111,14 @@ static void tell_shards(struct untried *u)
              : r->shape->experts > 0 ? ", or beside expert ranks" : "");
 }
 
+static void tell_order(struct untried *u)
+{
+    if (u->request->order == NULL) return;
+    snprintf(u->out[u->count++], UNTRIED_BYTES,
+             "layouts whose ranks mesh.order moves on several nodes: no time "
+             "of theirs is known");
+}
+
 int search_untried(const struct search_request *request,
                    char out[UNTRIED_MOST][UNTRIED_BYTES])
 {
@@ -122,5 +131,6 @@ int search_untried(const struct search_request *request,
     tell_micro_batches(&u);
     tell_schedules(&u);
     tell_shards(&u);
+    tell_order(&u);
     return u.count;
 }

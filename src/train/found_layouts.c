@@ -421,10 +421,6 @@ status found_run(struct found_layouts *h)
     struct forecast *f = &h->forecast;
     const int devices = (int)f->machine.value[M_DEVICES];
     const int64_t began = meter_now_ns();
-    struct search_fixed only = {
-        .tensor = -1, .context = -1, .pipe = -1, .data = -1, .expert = -1,
-        .expert_tensor = -1, .expert_context = -1, .zero = -1,
-        .recompute = -1};
 
     if (f->as == AS_LOCKSTEP) {
         const struct option_list *rows = &f->set.values.train.batch_ramp;
@@ -447,14 +443,18 @@ status found_run(struct found_layouts *h)
     h->request.top = planned(h);
     layout_named_grid(&f->set.values, &h->request.grid);
     if (balance_needs_micro_batch(&f->set.values)) {
-        if (h->fixed != NULL) only = *h->fixed;
-        only.micro_batch = f->set.values.train.micro_batch > 0
-                               ? f->set.values.train.micro_batch : -1;
-        h->request.fixed = &only;
+        h->only = h->fixed != NULL ? *h->fixed : (struct search_fixed){
+            .tensor = -1, .context = -1, .pipe = -1, .data = -1, .expert = -1,
+            .expert_tensor = -1, .expert_context = -1, .zero = -1,
+            .recompute = -1};
+        h->only.micro_batch = f->set.values.train.micro_batch > 0
+                                  ? f->set.values.train.micro_batch : -1;
+        h->request.fixed = &h->only;
     }
     if (h->request.per_node > f->ranks) h->request.per_node = f->ranks;
-    if (h->request.per_node < f->ranks)
-        TRY(layout_check_order(&f->set.values, NULL));
+    TRY(mesh_order_parse(&h->order, f->set.values.mesh.order));
+    if (h->request.per_node < f->ranks && f->set.values.mesh.order[0] != 0)
+        h->request.order = &h->order;
     if (f->machine.product_count > 0 && f->as == AS_LOCKSTEP)
         h->request.threads = devices > h->request.per_node
                                  ? devices / h->request.per_node : 1;

@@ -18,6 +18,8 @@ struct found_layouts {
     struct threads *pool;   /* that searches, borrowed; NULL: the caller */
     struct search search;
     struct search_request request;
+    struct search_fixed only; /* what request.fixed points to, and */
+    struct mesh_order order;  /* request.order */
     struct ramp ramp;       /* owned: of the request */
     struct hunting hunting; /* owned */
     struct known_schedules *schedules; /* owned; of copies, too */

@@ -64,7 +64,8 @@ TEST(threads_find_what_one_finds)
     }
 }
 
-/* Times of several nodes are those of the default order of ranks. */
+/* The planner numbers ranks by the default order; search leaves out layouts
+ * whose ranks lie in another. */
 TEST(no_time_is_said_for_another_order_of_ranks)
 {
     static const char *const orders[] = {"tensor,data", "data,tensor",
@@ -78,6 +79,7 @@ TEST(no_time_is_said_for_another_order_of_ranks)
     for (int i = 0; i < 8; i++) {
         struct found_layouts h = {.top = 1};
         char text[400];
+        int other = 0;
 
         snprintf(text, sizeof text, form, orders[i % 4]);
         ask(&h.forecast, text, ranks[i / 4]);
@@ -85,10 +87,14 @@ TEST(no_time_is_said_for_another_order_of_ranks)
             FAILS(forecast_layout(&h.forecast), ERR_CONFIG, "mesh.order");
         else
             IS_OK(forecast_layout(&h.forecast));
-        if (i < 3)
-            FAILS(found_run(&h), ERR_CONFIG, "mesh.order");
-        else
-            IS_OK(found_run(&h));
+        IS_OK(found_run(&h));
+        CHECK(h.search.feasible > 0);
+        for (int k = 0; k < h.search.count; k++) {
+            const struct layout *l = &h.search.found[k].layout;
+
+            other += l->tensor > 1 && l->data > 1;
+        }
+        EQUAL_INT(other > 0, i != 0);
         found_free(&h);
         forecast_free(&h.forecast);
     }
