@@ -390,10 +390,9 @@ static void name_schedule(const struct forecast *f, struct advised *a)
 {
     const struct options *o = &f->set.values;
 
-    if (f->layout.pipe > 1 || a->layout.pipe == 1 ||
-        strcmp(o->schedule.name, a->layout.schedule) == 0)
-        return;
-    name_setting(a, "schedule.name", a->layout.schedule);
+    if (f->layout.pipe > 1 || a->layout.pipe == 1) return;
+    if (strcmp(o->schedule.name, a->layout.schedule) != 0)
+        name_setting(a, "schedule.name", a->layout.schedule);
     if (o->schedule.chunks > 0) name_setting(a, "schedule.chunks", "0");
 }
 

@@ -10,7 +10,10 @@ double cost_attention_rate(const struct cost *cost, double keys, double width,
         m, back ? WORK_ATTENTION_BACK : WORK_ATTENTION, keys, width,
         cost->layout->bits, cost_threads(cost));
     const bool measured = m->mark[M_ATTENTION] == MARK_MEASURED;
-    const double most = habits_of[cost->layout->as].attention_most;
+    /* Known up to H100 alone; a share that a user names counts. */
+    const double most = m->mark[M_ATTENTION] == MARK_BY_HAND ||
+                                m->value[M_PEAK_16] > 1e15
+                            ? 0 : habits_of[cost->layout->as].attention_most;
     double share;
 
     if (rate > 0) return rate;

@@ -204,7 +204,8 @@ static void add_states(const struct layout *l, double parameters,
     /* With float32 weights there is no other copy of them. */
     const double master = l->bits == 32 ? 0 : layout_master_bytes(l);
     const double states = layout_states_bytes(l);
-    const double shard = habits_of[l->as].shard_bytes;
+    const double narrow = habits_of[l->as].shard_bytes;
+    const double shard = l->bits == 32 && narrow > 0 ? 4 : narrow;
 
     /* Shards of float32 are 16 bits wide when they are gathered. */
     if (shard > 0) {

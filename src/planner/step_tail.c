@@ -97,7 +97,6 @@ double cost_messages(const struct cost *cost)
         blocks * learns.experts * habits_sent(l->as), &guessed);
     if (l->zero == 3)
         return l->microbatches * 2 * gather + reductions * reduce;
-    if (habits_of[l->as].sums_whole) reduce *= 2;
     return l->zero > 0 ? gather + reduce : 2 * reduce;
 }
 

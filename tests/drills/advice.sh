@@ -15,7 +15,7 @@ field() { sed -n "s/^ *\"$1\": \([^,]*\),*$/\1/p" "$2" | head -1; }
 
 # Writes c.yaml; sets flags, tensor, pipe, data, micro.
 draw() {
-    local family layers width sequence times dtype again context shard zero schedule machine as
+    local family layers width sequence times dtype again context shard zero schedule chunks machine as
     RANDOM=$1
     pick family llama gpt2
     pick layers 8 16 24
@@ -33,6 +33,8 @@ draw() {
     pick zero ddp zero1 zero2 fsdp
     [ "$shard" = 1 ] || zero=hsdp
     pick schedule 1f1b gpipe zb-h1 interleaved
+    chunks=0
+    [ "$pipe" -gt 1 ] || pick chunks 0 2 # read by a pipeline alone
     pick machine a100-80 h100
     pick as lockstep lockstep megatron megatron-core torchtitan pytorch
     cat >c.yaml <<END
@@ -42,7 +44,7 @@ train: {batch: $((data * shard * micro * times)), micro_batch: $micro, steps: 10
         recompute: [$again]}
 mesh: {tensor: $tensor, pipe: $pipe, data: $data, context: $context, shard: $shard}
 zero: $zero
-schedule: {name: $schedule}
+schedule: {name: $schedule, chunks: $chunks}
 numerics: {grid_context: $context}
 END
     flags="--ranks $((tensor * pipe * data * context * shard)) --machine $machine --as $as"
@@ -101,6 +103,19 @@ for seed in $(seq "$SEED" $((SEED + DRAWS - 1))); do
         what && /"memory_bytes"/ { bytes = $2 + 0 }
         what && /"step_s"/ { print what "|" bytes "|" $2 + 0; what = "" }' OFMT=%.12g CONVFMT=%.12g plan.json)
 done
+# The first pipeline does not take chunks that the same schedule has no use for.
+cat >c.yaml <<END
+model: {family: llama, vocab: 32000, layers: 16, width: 1920, heads: 15}
+data: {sequence: 2048}
+train: {batch: 64, micro_batch: 1, steps: 10, dtype: bfloat16, recompute: [block]}
+mesh: {data: 8}
+optimizer: {masters: split}
+schedule: {chunks: 2}
+END
+lockstep plan c.yaml --ranks 8 --machine h100 --time --max-memory 12e9 --json >plan.json 2>err
+if grep -q 'twice mesh.pipe.*schedule.chunks=0' plan.json
+then ok "a first pipeline without chunks"
+else bad "a first pipeline without chunks" "$(grep '"change"' plan.json)"; fi
 if [ $lines -ge $((DRAWS / 2)) ] && [ $wrong = 0 ]; then
     ok "$lines lines of advice are true"
 else bad "lines of advice are true" "$wrong of $lines are not"; fi
