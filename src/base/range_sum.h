@@ -4,11 +4,11 @@
  *
  *   sum of 32-bit words, each times an odd factor of its place, mod 2^64
  *
- * A changed word always shows; of several, all but one in about 2^63 ways
- * to change do, as words that changed places. Source: Lemire and Kaser 2014,
- * "Strongly universal string hashing is fast" (multilinear hashing). A factor
- * is the product of one for its page, line of 64 bytes and word of that, so
- * lines need no multiplications but additions:
+ * A changed word always shows; changes of several words, also words that
+ * changed places, are missed with a chance of about 2^-63. Source: Lemire and
+ * Kaser 2014, "Strongly universal string hashing is fast" (multilinear
+ * hashing). A factor is the product of one for its page, line of 64 bytes and
+ * word of that, so lines need no multiplications but additions:
  *
  *   all = sum of lines, running = sum of `all` after each of n lines
  *   sum of k line(k), k = first ... first + n - 1: (first + n) all - running */

@@ -10,8 +10,9 @@
  * the newest report since 2, reports say which rank is wrong since 3 and what
  * instruction a rank performs since 4, beats how long a lease is since 6,
  * copies end with the checksum of their rows as they left, and reports say how
- * long a rank was kept, since 7. */
-enum { DOOR_VERSION = 7 };
+ * long a rank was kept, since 7; checksums have 64 bits, and reports say for
+ * which nodes a rank waits, since 8. */
+enum { DOOR_VERSION = 8 };
 
 struct hello {
     char magic[8];              /* "LOCKSTEP" */

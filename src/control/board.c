@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "comm/process.h"
 
-static const uint64_t magic = 0x6c6f636b626f6173; /* "lockboas" */
+static const uint64_t magic = 0x6c6f636b626f6132; /* "lockboa2" */
 enum { CARRY_MS = 30000 };
 
 static struct board *mine;

@@ -315,26 +315,31 @@ TEST(addresses_are_checked)
 
 static void *close_later(void *door)
 {
-    const struct timespec pause = {0, 500000000};
+    const struct timespec pause = {0, 100000000};
 
     nanosleep(&pause, NULL);
     door_close(door);
     return NULL;
 }
 
-/* A supervisor is started again at once after its death. */
+/* A supervisor is started again at once after its death. Where the machine is
+ * so busy that the thread comes late, it is tried again. */
 TEST(an_address_may_be_taken_for_a_moment)
 {
     static struct door door, second;
+    char address[DOOR_ADDRESS_BYTES];
+    status result = ERR_CONFIG;
     pthread_t thread;
 
     IS_OK(token_draw(&right));
     IS_OK(door_open(&door, "127.0.0.1:0", &right, JOB));
+    memcpy(address, door.address, sizeof address); /* the thread clears it */
     CHECK(pthread_create(&thread, NULL, close_later, &door) == 0);
-    char address[DOOR_ADDRESS_BYTES];
-
-    memcpy(address, door.address, sizeof address);
-    IS_OK(door_open(&second, address, &right, JOB));
+    for (int tries = 0; tries < 5 && result != OK; tries++) {
+        status_clear();
+        result = door_open(&second, address, &right, JOB);
+    }
+    IS_OK(result);
     CHECK(pthread_join(thread, NULL) == 0);
     EQUAL_TEXT(second.address, address);
     door_close(&second);
