@@ -29,9 +29,9 @@ static void tell_kept(struct sight *sight, int rank)
 }
 
 /* The time in a window that does not count, of a rank in a step that neither
- * got on nor waits for others. Nothing is known of one whose machine has said
- * nothing since the last look. No wait is without end: comm.limit holds here,
- * too. */
+ * got on nor waits for others, but maybe for another node. Nothing is known of
+ * one whose machine has said nothing since the last look. No wait is without
+ * end: comm.limit holds here, too. */
 static int64_t look(struct supervisor *s, int rank, int64_t window_ns)
 {
     const struct crew_member *m = &s->crew.members[rank];
@@ -52,7 +52,8 @@ static int64_t look(struct supervisor *s, int rank, int64_t window_ns)
         return 0;
     }
     sight->kept = crew_member_kept(m, &sight->threads);
-    if (atomic_load(&page->phase) != BOARD_STEPS || rank_waits(s, rank) ||
+    if (atomic_load(&page->phase) != BOARD_STEPS ||
+        (rank_waits(s, rank) && !rank_awaits(s, rank)) ||
         rank_is_stopped(s, rank))
         return 0;
     if (flight_doing(&page->flight).reads > 0) {
@@ -137,7 +138,8 @@ void kept_look(struct supervisor *s)
     }
     for (int i = 0; i < s->crew.size; i++) {
         struct sight *sight = &s->sights[i];
-        const int64_t less = waited > most && rank_waits(s, i) ? waited : most;
+        const bool excused = rank_waits(s, i) && !rank_is_stopped(s, i);
+        const int64_t less = excused && waited > most ? waited : most;
 
         sight->silent_ns -= less < sight->silent_ns ? less : sight->silent_ns;
         sight->turn_ns -= most < sight->turn_ns ? most : sight->turn_ns;

@@ -66,8 +66,9 @@ static status try_plan(const struct elastic *e, struct setup *setup, int ranks)
     return OK;
 }
 
-static bool is_legal(const struct elastic *e, const int sizes[CHANGED],
-                     int ranks)
+/* OK: it is a layout of the run. */
+static status check_legal(const struct elastic *e, const int sizes[CHANGED],
+                          int ranks)
 {
     struct setup setup = {0};
     status result = assign(e, sizes);
@@ -77,7 +78,16 @@ static bool is_legal(const struct elastic *e, const int sizes[CHANGED],
         setup_free(&setup);
     }
     status_clear();
-    return result == OK;
+    return result;
+}
+
+/* The layout may be legal all the same, at another time: there was no memory,
+ * or the file of the schedule could not be read. */
+static bool says_nothing(const struct elastic *e, status result)
+{
+    return result == ERR_IO || result == ERR_MISSING || result == ERR_MEMORY ||
+           (result != OK && e->file != NULL &&
+            !setup_schedule_is_file(e->file));
 }
 
 /* How much of the layout changes. */
@@ -94,7 +104,7 @@ struct search {
     const struct elastic *elastic;
     int ranks, cost;          /* of the candidate; changes that are tried */
     int sizes[CHANGED];
-    bool found;
+    bool found, unsure;       /* unsure: of a layout that was tried */
 };
 
 /* All sizes of the axes from `axis` on whose product is `left`. */
@@ -103,8 +113,11 @@ static void try_axis(struct search *search, int axis, int left)
     const struct elastic *e = search->elastic;
 
     if (axis == CHANGED) {
-        if (left == 1 && changes(e, search->sizes) == search->cost)
-            search->found = is_legal(e, search->sizes, search->ranks);
+        if (left != 1 || changes(e, search->sizes) != search->cost) return;
+        const status result = check_legal(e, search->sizes, search->ranks);
+
+        search->found = result == OK;
+        search->unsure |= says_nothing(e, result);
         return;
     }
     for (int size = 1; size <= left && !search->found; size++) {
@@ -169,7 +182,8 @@ status elastic_open(struct elastic *elastic, struct options_set *set,
     return result;
 }
 
-static void search_layout(const struct elastic *elastic, int most,
+/* False: another search may find another one. */
+static bool search_layout(const struct elastic *elastic, int most,
                           char settings[LAYOUT_WORDS_BYTES], int *ranks)
 {
     struct search search = {.elastic = elastic};
@@ -183,13 +197,14 @@ static void search_layout(const struct elastic *elastic, int most,
             if (!search.found) continue;
             write_settings(elastic, search.sizes, settings);
             *ranks = search.ranks;
-            return;
+            return !search.unsure;
         }
     }
+    return !search.unsure;
 }
 
-/* Found once for each number of ranks: a run changes its layout as often as
- * machines come and go. */
+/* Found once for each number of ranks, unless it is unsure: a run changes its
+ * layout as often as machines come and go. */
 status elastic_layout(const struct elastic *elastic, int most,
                       char settings[LAYOUT_WORDS_BYTES], int *ranks)
 {
@@ -200,7 +215,8 @@ status elastic_layout(const struct elastic *elastic, int most,
     if (most < 1) return OK;
     known = &elastic->known[most];
     if (known->settings == NULL) {
-        search_layout(elastic, most, settings, &known->ranks);
+        if (!search_layout(elastic, most, settings, ranks)) return OK;
+        known->ranks = *ranks;
         if (known->ranks == 0) settings[0] = '\0';
         TRY(arena_copy_text(&elastic->set->arena, settings, &known->settings));
     }

@@ -7,7 +7,8 @@
 #include "control/supervisor.h"
 #include "setup/setup.h"
 
-/* The answer of elastic_layout; settings NULL: it was not asked. */
+/* The answer of elastic_layout; settings NULL: it was not asked, or was
+ * unsure. */
 struct elastic_known {
     char *settings;
     int ranks;

@@ -19,7 +19,8 @@ static struct board *board;
 static struct fleet fleet;
 static struct rank_seat seats[RANKS];
 static struct sight sights[RANKS];
-static bool beats[RANKS]; /* that rank gets on */
+static bool beats[RANKS];   /* that rank gets on, */
+static bool starved[RANKS]; /* or wants to, and the system does not let it */
 static int64_t virtual_ns;
 
 int clock_gettime(clockid_t which, struct timespec *t)
@@ -57,6 +58,8 @@ static void speak(void *of)
 {
     (void)of;
     for (int i = 0; i < RANKS; i++) {
+        if (starved[i])
+            members[i].kept.kept_ns += virtual_ns - members[i].heard_ns;
         members[i].heard_ns = virtual_ns;
         if (beats[i]) atomic_fetch_add(&board->pages[i].flight.beats, 1);
     }
@@ -74,11 +77,12 @@ static void open_run(struct supervisor *s)
     IS_OK(board_make(&board, RANKS, &(int){0}));
     memset(sights, 0, sizeof sights);
     memset(beats, 0, sizeof beats);
+    memset(starved, 0, sizeof starved);
     beats[0] = beats[2] = true;
     for (int i = 0; i < RANKS; i++) {
         members[i] = (struct crew_member){
             .process = 4711 + i, .far = true, .lives = true, .state = 'S',
-            .descriptor = -1};
+            .descriptor = -1, .heard_ns = virtual_ns};
         atomic_store(&board->pages[i].phase, BOARD_STEPS);
     }
     atomic_store(&board->pages[0].flight.awaits, 1);
@@ -150,6 +154,42 @@ TEST(a_rank_that_waits_for_a_partner_must_get_on)
     }
 }
 
+/* The system may keep it from running meanwhile; then it gets on, or not. */
+TEST(a_rank_that_waits_for_a_partner_may_be_starved)
+{
+    struct supervisor s;
+    struct incident incident = {0};
+
+    open_run(&s);
+    CHECK(watch_for(&s, 10, &incident) >= 10);
+    beats[0] = false;
+    starved[0] = true;
+    CHECK(watch_for(&s, 30, &incident) >= 30);
+    starved[0] = false;
+    beats[0] = true;
+    CHECK(watch_for(&s, 10, &incident) >= 10);
+    beats[0] = false;
+    CHECK(watch_for(&s, 30, &incident) < 3.5);
+    EQUAL_INT(incident.rank, 0);
+    close_run();
+}
+
+/* One in a call that is stopped waits for nobody. */
+TEST(a_stopped_rank_is_named_while_another_waits_for_a_partner)
+{
+    struct supervisor s;
+    struct incident incident = {0};
+
+    open_run(&s);
+    CHECK(watch_for(&s, 10, &incident) >= 10);
+    members[1].state = 'T';
+    CHECK(watch_for(&s, 30, &incident) < 3.5);
+    EQUAL_INT(incident.kind, INCIDENT_HANG);
+    EQUAL_INT(incident.rank, 1);
+    CHECK(strstr(incident.cause, "hangs (stopped)") != NULL);
+    close_run();
+}
+
 TEST(the_node_is_named_that_is_waited_for_without_end)
 {
     struct supervisor s;
@@ -205,6 +245,8 @@ TEST(each_step_may_wait_for_a_partner)
 
 TEST_MAIN(a_rank_that_waits_for_a_partner_does_not_hang,
           a_rank_that_waits_for_a_partner_must_get_on,
+          a_rank_that_waits_for_a_partner_may_be_starved,
+          a_stopped_rank_is_named_while_another_waits_for_a_partner,
           the_node_is_named_that_is_waited_for_without_end,
           a_rank_that_hangs_is_named_while_another_waits_for_a_partner,
           each_step_may_wait_for_a_partner)

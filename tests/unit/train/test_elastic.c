@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "tests/test.h"
 
 /* Options of a pipe of four, then these: "a.b=c|d.e=f". */
@@ -138,6 +139,49 @@ TEST(a_schedule_from_a_file_comes_back)
         NULL});
 }
 
+/* That of examples/04_schedules/late_weights.txt. */
+static void write_schedule(const char *path)
+{
+    FILE *out = fopen(path, "w");
+
+    CHECK(out != NULL);
+    fputs("F0.0 F0.1 B0.0 F0.2 B0.1 W0.0 B0.2 W0.1 W0.2\n"
+          "F1.0 B1.0 F1.1 B1.1 W1.0 F1.2 B1.2 W1.1 W1.2\n", out);
+    CHECK(fclose(out) == 0);
+}
+
+/* An answer without it was remembered. */
+TEST(a_schedule_whose_file_is_back_is_taken)
+{
+    struct options_set set = {0};
+    struct elastic elastic;
+    char path[] = "/tmp/lockstep-elastic-XXXXXX", setting[128];
+    char words[LAYOUT_WORDS_BYTES];
+    const int file = mkstemp(path);
+    int found;
+
+    CHECK(file >= 0 && close(file) == 0);
+    write_schedule(path);
+    snprintf(setting, sizeof setting, "train.batch=6|mesh.pipe=2|mesh.data=2|"
+             "schedule.name=%s", path);
+    set_options(&set, setting);
+    IS_OK(elastic_open(&elastic, &set, 4));
+    CHECK(unlink(path) == 0);
+    for (int i = 0; i < 2; i++) {
+        IS_OK(elastic_layout(&elastic, 4, words, &found));
+        EQUAL_INT(found, 2);
+        CHECK(strstr(words, path) == NULL);
+    }
+    write_schedule(path);
+    IS_OK(elastic_layout(&elastic, 4, words, &found));
+    EQUAL_INT(found, 4);
+    CHECK(strstr(words, path) != NULL);
+    CHECK(unlink(path) == 0); /* what is known needs it no more */
+    IS_OK(elastic_layout(&elastic, 4, words, &found));
+    EQUAL_INT(found, 4);
+    options_free(&set);
+}
+
 /* The options are refused, before a run begins. */
 static void refuses(const char *settings, const char *words)
 {
@@ -163,4 +207,5 @@ TEST(what_cannot_be_carried_is_refused)
 TEST_MAIN(changes_of_the_layout_need_no_more_memory,
           a_pipe_loses_ranks, uneven_blocks_are_for_the_whole_pipe,
           a_long_list_comes_back, a_schedule_from_a_file_comes_back,
+          a_schedule_whose_file_is_back_is_taken,
           what_cannot_be_carried_is_refused)
