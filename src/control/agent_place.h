@@ -47,6 +47,8 @@ struct agent {
     int64_t lease_ms;        /* how long a lease is, as it said */
     /* When each may be started again. */
     int64_t courier_next_ns[PARTNERS_MOST + 1];
+    /* Since when each sender is stopped; 0: it is not. */
+    int64_t courier_stopped_ns[PARTNERS_MOST];
     uint64_t moves_told;
 };
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/fault.h"
+#include "comm/crew.h"
 #include "control/courier_slots.h"
 
 enum { KNOCK_MS = 1000, ANSWER_MS = 20000, START_MS = 500,
@@ -21,7 +22,8 @@ enum { KNOCK_MS = 1000, ANSWER_MS = 20000, START_MS = 500,
        OFFER_MS = 5000, /* a rank of the partner may finish a step so much
                          * later */
        OFFER_COPIES = 64 /* sent without an offer, after one was refused */,
-       LOST_MS = 6000 /* then ranks go on without a second copy */ };
+       LOST_MS = 6000 /* then ranks go on without a second copy */,
+       STOPPED_MS = 30000 /* as long as ranks wait for one copy */ };
 
 /* ---- sending ---- */
 
@@ -446,11 +448,32 @@ static void see_end(struct agent *agent, int index)
             index < PARTNERS_MOST ? "sends" : "keeps");
 }
 
+/* One that somebody stopped, and left so: ranks would wait for it in vain at
+ * each copy. see_end says that ranks need not wait. */
+static void end_stopped(struct agent *agent, int index)
+{
+    const pid_t process = agent->couriers[index];
+    int64_t *since_ns = &agent->courier_stopped_ns[index];
+    const int64_t now = clock_ns();
+
+    if (process <= 0 || crew_state(process) != 'T') {
+        *since_ns = 0;
+        return;
+    }
+    if (*since_ns == 0) *since_ns = now;
+    if (now - *since_ns < (int64_t)STOPPED_MS * 1000000) return;
+    fprintf(stderr, "agent     %s: the process that sends copies (%d) has been "
+            "stopped for %d s; it is ended\n", agent->name, (int)process,
+            STOPPED_MS / 1000);
+    kill(process, SIGKILL);
+}
+
 bool courier_look(struct agent *agent)
 {
     bool child = false;
 
     for (int i = 0; i <= PARTNERS_MOST && !child; i++) {
+        if (i < PARTNERS_MOST) end_stopped(agent, i);
         see_end(agent, i);
         if (agent->couriers[i] > 0 || !is_needed(agent, i) ||
             clock_ns() < agent->courier_next_ns[i])

@@ -561,6 +561,38 @@ TEST(a_copy_that_is_filled_in_ends_before_its_rank_is_seated)
     stand_close(&s);
 }
 
+/* Ranks waited 30 s for it at each copy. The time passes by hand. */
+TEST(a_sender_that_stays_stopped_is_ended)
+{
+    const int64_t end = clock_ns() + (int64_t)20 * 1000000000;
+    struct stand s;
+    pid_t sender;
+
+    stand_open(&s);
+    sender = s.agent.couriers[0];
+    while (atomic_load(&s.agent.board->carries[0]) == 0) {
+        CHECK(clock_ns() < end);
+        let_in(&s);
+    }
+    CHECK(kill(sender, SIGSTOP) == 0);
+    while (crew_state(sender) != 'T') CHECK(clock_ns() < end);
+    for (int i = 0; i < 3; i++) CHECK(!courier_look(&s.agent));
+    EQUAL_INT(crew_state(sender), 'T');
+    EQUAL_INT(atomic_load(&s.agent.board->carries[0]), 1);
+    CHECK(s.agent.courier_stopped_ns[0] > 0);
+    s.agent.courier_stopped_ns[0] -= (int64_t)31 * 1000000000;
+    s.agent.courier_next_ns[0] = end; /* no other is started */
+    while (s.agent.couriers[0] == sender) {
+        CHECK(clock_ns() < end);
+        CHECK(!courier_look(&s.agent));
+    }
+    EQUAL_INT(s.agent.couriers[0], 0);
+    EQUAL_INT(atomic_load(&s.agent.board->carries[0]), 0);
+    CHECK(!courier_look(&s.agent));
+    EQUAL_INT(s.agent.courier_stopped_ns[0], 0);
+    stand_close(&s);
+}
+
 static void spoil(const struct stand *s, int64_t step)
 {
     struct copy_slot *slot = slot_of(s, 0, (int)(step % 2));
@@ -619,6 +651,7 @@ TEST(a_copy_that_was_spoilt_on_its_way_did_not_move)
 }
 
 TEST_MAIN(a_copy_that_is_filled_in_ends_before_its_rank_is_seated,
+          a_sender_that_stays_stopped_is_ended,
           a_copy_that_was_spoilt_on_its_way_was_not_refused,
           a_copy_that_was_spoilt_on_its_way_did_not_move,
           beats_of_one_partner_change_nothing,
