@@ -29,6 +29,9 @@ status file_read_regular(const char *path, size_t bytes_max,
  * shares the directory: "<path>.tmp-...", in name[PATH_BYTES]. ERR_CONFIG: too
  * long. */
 status file_temporary_name(const char *path, char *name);
+/* Whether `name` is one, to its last byte; of [PATH_BYTES]: the file it is of.
+ */
+bool file_is_temporary(const char *name, char *of);
 /* Temporary name in the same directory, fsync, rename, fsync directory: takes
  * the place of a link or a pipe, and never writes through it. ERR_IO says
  * "disk full" by name when it is. */
@@ -111,9 +114,10 @@ status directory_make_private(const char *path);
 /* Names in `path`, sorted by bytes, without . and ..; free with
  * directory_list_free. */
 status directory_list(const char *path, char ***names, int *count);
-/* Removes the files there that a killed process had not finished
- * (file_temporary_name). Nobody may write there meanwhile. */
-status directory_clean(const char *path);
+/* Removes the files there that a killed process had not finished: their names
+ * are temporary ones of files that are `ours`. Nobody may write those
+ * meanwhile. */
+status directory_clean(const char *path, bool (*ours)(const char *name));
 void directory_list_free(char **names, int count);
 /* out [PATH_BYTES] = the path, below the working directory unless it begins
  * with '/'. */

@@ -377,16 +377,41 @@ status directory_remove(const char *path)
     return result;
 }
 
-status directory_clean(const char *path)
+/* Past a number in digits of `set`, or NULL. */
+static const char *past_number(const char *at, const char *set)
 {
-    char file[PATH_BYTES];
+    const size_t digits = at == NULL ? 0 : strspn(at, set);
+
+    return digits == 0 ? NULL : at + digits;
+}
+
+bool file_is_temporary(const char *name, char *of)
+{
+    static const char MARK[] = ".tmp-", DIGITS[] = "0123456789";
+    const char *mark = NULL, *at;
+
+    for (at = strstr(name, MARK); at != NULL; at = strstr(at + 1, MARK))
+        mark = at; /* the last one */
+    if (mark == NULL || mark == name || mark - name >= PATH_BYTES) return false;
+    at = past_number(mark + sizeof MARK - 1, DIGITS);
+    at = at != NULL && *at == '-' ? past_number(at + 1, DIGITS) : NULL;
+    if (at == NULL || *at != '-' || strlen(at + 1) != 16 ||
+        strspn(at + 1, "0123456789abcdef") != 16)
+        return false;
+    snprintf(of, PATH_BYTES, "%.*s", (int)(mark - name), name);
+    return true;
+}
+
+status directory_clean(const char *path, bool (*ours)(const char *name))
+{
+    char file[PATH_BYTES], of[PATH_BYTES];
     char **names = NULL;
     int count = 0;
     status result = OK;
 
     TRY(directory_list(path, &names, &count));
     for (int i = 0; i < count; i++) {
-        if (strstr(names[i], ".tmp-") == NULL) continue;
+        if (!file_is_temporary(names[i], of) || !ours(of)) continue;
         TRY_GOTO(done, result, path_join(file, sizeof file, path, names[i]));
         unlink(file); /* a directory stays */
     }

@@ -420,9 +420,25 @@ static bool was_aside(const char *name)
            step_parse(name + length, &step);
 }
 
+/* Names under which saves, removals, fetch and gather work. */
+static bool is_unfinished(const char *name)
+{
+    static const char HIDDEN[] = ".tmp-", OLD[] = "old-";
+    char of[PATH_BYTES];
+    int64_t step;
+
+    if (file_is_temporary(name, of))
+        return strcmp(of, "latest") == 0 || strcmp(of, ".none") == 0;
+    if (strncmp(name, HIDDEN, sizeof HIDDEN - 1) != 0) return false;
+    name += sizeof HIDDEN - 1;
+    if (strcmp(name, "fetched") == 0 || strcmp(name, "gathered") == 0)
+        return true;
+    if (strncmp(name, OLD, sizeof OLD - 1) == 0) name += sizeof OLD - 1;
+    return step_parse(name, &step);
+}
+
 status checkpoint_clean(const char *run)
 {
-    static const char *const begins[] = {".tmp-", "latest.tmp-", ".none.tmp-"};
     char directory[PATH_BYTES], path[PATH_BYTES];
     char **names = NULL;
     int count = 0;
@@ -433,13 +449,9 @@ status checkpoint_clean(const char *run)
     if (!file_is_directory(directory)) return OK;
     TRY(directory_list(directory, &names, &count));
     for (int i = 0; i < count; i++) {
-        bool goes = false;
-
-        for (int k = 0; k < 3; k++)
-            goes = goes || strncmp(names[i], begins[k], strlen(begins[k])) == 0;
         if (was_aside(names[i]))
             TRY_GOTO(done, result, settle_old(directory, names[i]));
-        if (!goes) continue;
+        if (!is_unfinished(names[i])) continue;
         TRY_GOTO(done, result,
                  path_join(path, sizeof path, directory, names[i]));
         TRY_GOTO(done, result, directory_remove(path));

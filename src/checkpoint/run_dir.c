@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/local_stores.h"
 #include "base/log.h"
 #include "checkpoint/best.h"
 #include "checkpoint/history.h"
@@ -40,15 +41,37 @@ static status take_lock(struct run_dir *run)
         return status_hint(result, "it trains or saves in %s; end it with kill "
                            "(it saves first), or choose another directory",
                            run->path);
-    TRY(result);
-    /* Nobody else saves here now: what is unfinished stays so. */
-    result = checkpoint_clean(run->path);
-    if (result == OK) result = directory_clean(run->path);
+    return result;
+}
+
+/* Nobody else saves here now: what is unfinished stays so. */
+static status or_later(status result)
+{
     if (result != ERR_IO) return result;
     LOG(WARNING, "checkpoint", "what an interrupted save left stays for now: "
         "%s", status_message());
     status_clear();
     return OK;
+}
+
+/* Files at the top of a run that are written beside and renamed. */
+static bool is_written(const char *name)
+{
+    /* Beside those that other machines may read. */
+    static const char *const more[] = {
+        "adapter_config.json", "launch.json", "machine.json", "profile.json",
+        "report.html", "timeline.svg", NULL};
+
+    for (int i = 0; stores_run_files[i] != NULL; i++)
+        if (strcmp(name, stores_run_files[i]) == 0) return true;
+    for (int i = 0; more[i] != NULL; i++)
+        if (strcmp(name, more[i]) == 0) return true;
+    return false;
+}
+
+status run_dir_clean(const struct run_dir *run)
+{
+    return or_later(directory_clean(run->path, is_written));
 }
 
 /* Metrics or checkpoints without a config.yaml are those of another run. */
@@ -101,7 +124,10 @@ status run_dir_create(struct run_dir *run, const char *path)
              path);
     TRY(directory_make_private(path));
     TRY(take_lock(run));
-    if (!file_exists(run->config)) return check_unused(run);
+    if (!file_exists(run->config)) {
+        TRY(check_unused(run));
+        return or_later(checkpoint_clean(run->path));
+    }
     run_dir_close(run);
     return refuse_begun(path);
 }
@@ -120,7 +146,8 @@ status run_dir_read(struct run_dir *run, const char *path)
 status run_dir_resume(struct run_dir *run, const char *path)
 {
     TRY(run_dir_read(run, path));
-    return take_lock(run);
+    TRY(take_lock(run));
+    return or_later(checkpoint_clean(run->path));
 }
 
 void run_dir_close(struct run_dir *run)

@@ -31,8 +31,12 @@ struct run_dir {
  * ERR_IO: it cannot be written. */
 status run_dir_create(struct run_dir *run, const char *path);
 /* An existing run, to be continued: takes its lock, and removes what an
- * interrupted save left behind. ERR_MISSING: it is none. */
+ * interrupted save left in RUN/ckpt. ERR_MISSING: it is none. */
 status run_dir_resume(struct run_dir *run, const char *path);
+/* Removes what a process that was killed left of config.yaml, report.html and
+ * other files of a run. For who has its lock, when nothing is refused any more.
+ */
+status run_dir_clean(const struct run_dir *run);
 /* An existing run, to be read, also while another process trains. */
 status run_dir_read(struct run_dir *run, const char *path);
 void run_dir_close(struct run_dir *run); /* drops the lock */

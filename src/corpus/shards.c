@@ -253,6 +253,15 @@ done:
     return result;
 }
 
+/* Files that are written here under the lock. */
+static bool is_written(const char *name)
+{
+    const size_t digits = strspn(name, "0123456789");
+
+    return strcmp(name, "progress.json") == 0 ||
+           (digits >= 5 && strcmp(name + digits, ".tokens") == 0);
+}
+
 /* Two calls at once would take turns with the names of the shards and leave
  * documents of both. A directory that is finished is only read. */
 static status begin(struct writing *w, bool *finished)
@@ -267,7 +276,7 @@ static status begin(struct writing *w, bool *finished)
     if (*finished) return OK;
     TRY(path_join(path, sizeof path, directory, "lock"));
     TRY(file_lock_take(&w->lock, path));
-    TRY(directory_clean(directory));
+    TRY(directory_clean(directory, is_written));
     return state_read(w, finished);
 }
 

@@ -277,11 +277,11 @@ static status finish(struct writing *w, const struct pack *pack,
 }
 
 /* In the directory of the index: what is temporary elsewhere may be memory. */
-static status nameless(const char *path, const char *ending, FILE **file)
+static status nameless(const char *path, FILE **file)
 {
-    char name[PATH_BYTES + 8];
+    char name[PATH_BYTES];
 
-    snprintf(name, sizeof name, "%s%s", path, ending);
+    TRY(file_temporary_name(path, name));
     TRY(file_create(name, file));
     unlink(name);
     return OK;
@@ -297,8 +297,8 @@ static status write_file(struct writing *w, const struct pack_source *source,
 
     TRY(file_temporary_name(path, w->temporary));
     TRY(file_create(w->temporary, &w->file));
-    TRY(nameless(w->temporary, "-f", &w->firsts));
-    TRY(nameless(w->temporary, "-c", &w->crcs));
+    TRY(nameless(path, &w->firsts));
+    TRY(nameless(path, &w->crcs));
     if (fwrite(empty, 1, HEADER, w->file) != HEADER)
         FAIL(ERR_IO, "%s: %s", w->temporary, strerror(errno));
     windows.take = take;

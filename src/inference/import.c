@@ -321,6 +321,7 @@ static status write_run(struct importing *i, const char *run)
 {
     i->made = !file_exists(run) && !file_is_link(run);
     TRY(run_dir_create(&i->run, run));
+    TRY(run_dir_clean(&i->run));
     TRY(write_yaml(i, run));
     TRY(save(i, run));
     TRY(store(run, "config.json", &i->config));

@@ -12,12 +12,18 @@
 #include "observe/consumed.h"
 #include "observe/progress.h"
 
+static bool is_cached(const char *name)
+{
+    return name[0] != '\0'; /* no other files are there */
+}
+
 /* Removes incomplete files of a killed run from a cache that belongs to this
  * run alone. */
 static status clean(const char *cache)
 {
     TRY(directory_check_own(cache));
-    return file_is_directory(cache) ? directory_clean(cache) : OK;
+    return file_is_directory(cache) ? directory_clean(cache, is_cached)
+                                    : OK;
 }
 
 static status where_cached(struct feed *feed, const char *run)

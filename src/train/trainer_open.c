@@ -644,6 +644,8 @@ static status trace_may_be_written(const struct trainer *t)
 
 status trainer_open(struct trainer *t)
 {
+    status result = OK;
+
     TRY(team_agree(&t->team, trace_may_be_written(t)));
     TRY(open_run(t));
     TRY(setup_length(&t->setup, t->feed.samples));
@@ -664,6 +666,8 @@ status trainer_open(struct trainer *t)
     TRY(trainer_copy_open(t));
     TRY(same_maker(t));
     TRY(team_agree(&t->team, begin(t)));
+    if (trainer_leads(t)) result = run_dir_clean(&t->files.run);
+    TRY(team_agree(&t->team, result));
     TRY(trainer_policy_load(t));
     TRY(team_agree(&t->team, observe(t)));
     trainer_carry(t);

@@ -75,6 +75,32 @@ if [ "$(ls early/tokens)" != "$(ls own/tokens)" ]; then
 elif same_run own early; then ok "killed while tokenizing"
 else bad "killed while tokenizing" "$why" log; fi
 
+# A start removes what a killed run left of its own files at the top of a run,
+# and no file of anybody else; one that is refused removes nothing.
+ending=.tmp-123-4-0123456789abcdef
+mkdir mine
+touch mine/thesis.tmp-draft.txt mine/thesis$ending mine/report.html$ending
+must train config.yaml --run mine
+if [ -e mine/report.html$ending ]; then
+    bad "its own remains go" "report.html$ending stayed"
+elif [ ! -e mine/thesis.tmp-draft.txt ] || [ ! -e mine/thesis$ending ]; then
+    bad "files of others stay" "a start removed one"
+else
+    ok "its own remains go, files of others stay"
+fi
+touch mine/report.html$ending
+code=0
+for refused in "train config.yaml --run mine" \
+    "resume mine --set train.steps=3" "resume mine --set model.layers=7"; do
+    lockstep $refused >log 2>&1 && code=1
+    [ -e mine/report.html$ending ] && [ -e mine/thesis$ending ] || code=2
+done
+if [ $code -eq 0 ]; then ok "what is refused removes nothing"
+else bad "what is refused removes nothing" "case $code of $refused" log; fi
+must resume mine
+rm mine/thesis*
+no_remains "its own remains go when it resumes" mine
+
 # Options that resume may change, change no bit either.
 LOCKSTEP_FAULT=train.step:17:kill lockstep train config.yaml --run moved \
     >log 2>&1

@@ -52,6 +52,47 @@ TEST(temporary_names_differ_between_writers)
     FAILS(file_temporary_name(far, name), ERR_CONFIG, "longer than");
 }
 
+TEST(temporary_names_are_known_to_the_last_byte)
+{
+    static const char *const others[] = {
+        "thesis.tmp-draft.txt", "a.tmp-1", "a.tmp-1-2", "a.tmp-1-2-abcd",
+        "a.tmp-1-2-0123456789abcdeg", "a.tmp-1-2-0123456789ABCDEF",
+        "a.tmp-1-2-0123456789abcdef0", "a.tmp-1-2-0123456789abcdef.txt",
+        "a.tmp--2-0123456789abcdef", "a.tmp-1--0123456789abcdef",
+        "a.tmp-x1-2-0123456789abcdef", ".tmp-1-2-0123456789abcdef",
+        "a.tmq-1-2-0123456789abcdef", "a", ""};
+    char name[PATH_BYTES], of[PATH_BYTES];
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        CHECK(!file_is_temporary(others[i], of));
+    IS_OK(file_temporary_name("report.html", name));
+    CHECK(file_is_temporary(name, of));
+    EQUAL_TEXT(of, "report.html");
+    CHECK(file_is_temporary("a.tmp-b.tmp-1-2-0123456789abcdef", of));
+    EQUAL_TEXT(of, "a.tmp-b");
+}
+
+static bool is_a(const char *name)
+{
+    return strcmp(name, "a") == 0;
+}
+
+TEST(only_temporary_files_that_are_ours_are_removed)
+{
+    static const char *const stay[] = {
+        "a", "a.tmp-draft", "a.tmp-1-2-0123456789abcdef.txt",
+        "b.tmp-1-2-0123456789abcdef"};
+
+    test_directory(directory);
+    write_text("a.tmp-1-2-0123456789abcdef", "x");
+    for (int i = 0; i < 4; i++) write_text(stay[i], "x");
+    EQUAL_INT(entries(), 5);
+    IS_OK(directory_clean(directory, is_a));
+    EQUAL_INT(entries(), 4);
+    for (int i = 0; i < 4; i++) CHECK(file_exists(in_directory(stay[i])));
+    IS_OK(directory_remove(directory));
+}
+
 TEST(what_is_written_is_read)
 {
     static char large[300000];
@@ -304,6 +345,8 @@ TEST(a_lock_ends_with_its_process)
 }
 
 TEST_MAIN(temporary_names_differ_between_writers,
+          temporary_names_are_known_to_the_last_byte,
+          only_temporary_files_that_are_ours_are_removed,
           what_is_written_is_read, reading_says_what_is_wrong,
           files_are_mapped, a_failed_write_leaves_the_old_file,
           a_name_to_write_is_one_of_a_file,

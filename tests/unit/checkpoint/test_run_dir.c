@@ -35,6 +35,42 @@ TEST(a_run_is_made_once_and_locked)
     room_close();
 }
 
+/* Only what a run writes itself, and only when nothing is refused. */
+TEST(a_start_removes_no_file_of_others)
+{
+    static const char *const stay[] = {
+        "thesis.tmp-draft.txt", "thesis.tmp-1-2-0123456789abcdef",
+        "report.html.tmp-1-2-0123456789abcdef.txt", "report.html.tmp-draft",
+        "ckpt/.tmp-notes", "ckpt/.none.tmp-mine", "ckpt/latest.tmp-mine",
+        "ckpt/mine.tmp-1-2-0123456789abcdef"};
+    static const char *const ours[] = {
+        "report.html.tmp-1-2-0123456789abcdef",
+        "config.yaml.tmp-1-2-0123456789abcdef",
+        "launch.json.tmp-1-2-0123456789abcdef",
+        "tokenizer.json.tmp-1-2-0123456789abcdef",
+        "ckpt/.none.tmp-1-2-0123456789abcdef",
+        "ckpt/latest.tmp-1-2-0123456789abcdef", "ckpt/.tmp-step-00000003"};
+    enum { STAY = sizeof stay / sizeof *stay,
+           OURS = sizeof ours / sizeof *ours };
+    struct run_dir run = {0};
+
+    room_open();
+    IS_OK(directory_make(room_path("ckpt")));
+    for (int i = 0; i < STAY; i++) room_write(stay[i], "x", 1);
+    for (int i = 0; i < OURS; i++) room_write(ours[i], "x", 1);
+    room_write("config.yaml", "version: 1\n", 11);
+    FAILS(run_dir_create(&run, room), ERR_CONFIG, "holds a run already");
+    for (int i = 0; i < STAY; i++) CHECK(file_exists(room_path(stay[i])));
+    for (int i = 0; i < OURS; i++) CHECK(file_exists(room_path(ours[i])));
+    IS_OK(run_dir_resume(&run, room));
+    CHECK(file_exists(room_path(ours[0]))); /* it may be refused yet */
+    IS_OK(run_dir_clean(&run));
+    for (int i = 0; i < STAY; i++) CHECK(file_exists(room_path(stay[i])));
+    for (int i = 0; i < OURS; i++) CHECK(!file_exists(room_path(ours[i])));
+    run_dir_close(&run);
+    room_close();
+}
+
 /* The holder is killed: the lock is free, with no file to remove. */
 TEST(a_lock_does_not_outlive_its_process)
 {
@@ -179,7 +215,8 @@ TEST(what_is_no_model)
     room_close();
 }
 
-TEST_MAIN(a_run_is_made_once_and_locked, a_lock_does_not_outlive_its_process,
+TEST_MAIN(a_run_is_made_once_and_locked, a_start_removes_no_file_of_others,
+          a_lock_does_not_outlive_its_process,
           places_where_no_run_can_be,
           runs_that_lack_a_part_are_not_begun_over,
           what_a_model_argument_names, what_is_no_model)

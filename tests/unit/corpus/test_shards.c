@@ -100,13 +100,17 @@ TEST(one_call_at_a_time_writes_a_directory)
 {
     struct file_lock other = {0};
     struct shards_result result;
-    char path[PATH_BYTES], half[PATH_BYTES];
+    char path[PATH_BYTES], half[PATH_BYTES], foreign[PATH_BYTES];
     struct room room;
 
     room_make(&room);
     IS_OK(directory_make(room.shards));
     IS_OK(path_join(path, sizeof path, room.shards, "lock"));
-    IS_OK(path_join(half, sizeof half, room.shards, "00000.tokens.tmp-1"));
+    IS_OK(path_join(half, sizeof half, room.shards,
+                    "00000.tokens.tmp-1-0-0123456789abcdef"));
+    IS_OK(path_join(foreign, sizeof foreign, room.shards,
+                    "mine.tokens.tmp-1-0-0123456789abcdef"));
+    IS_OK(file_write_atomic(foreign, "x", 1));
     IS_OK(file_lock_take(&other, path));
     IS_OK(file_write_atomic(half, "x", 1));
     FAILS(shards_write(&room.request, &result), ERR_CONFIG,
@@ -115,6 +119,8 @@ TEST(one_call_at_a_time_writes_a_directory)
     file_lock_drop(&other);
     IS_OK(shards_write(&room.request, &result));
     CHECK(!file_exists(half));
+    CHECK(file_exists(foreign)); /* who writes it takes no lock */
+    EQUAL_INT(unlink(foreign), 0);
     EQUAL_INT(result.documents, 2 * DOCUMENTS);
     IS_OK(file_lock_take(&other, path)); /* finished: is read beside others */
     IS_OK(shards_write(&room.request, &result));
