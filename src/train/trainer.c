@@ -238,6 +238,35 @@ static bool has_config(const char *run)
     return false;
 }
 
+/* Beside model.from these had no effect once, and config.yaml may have others
+ * than the files: the files count. */
+static status forget_choices(struct options_set *set)
+{
+    static const char *const names[] = {
+        "family", "activation", "tied", "attention_bias", "mlp_bias",
+        "parallel", "rope_base", "norm_epsilon", "query_scale",
+        "attention_softcap", "head_softcap", "rope_local_base"};
+    struct options_set defaults = {0};
+    struct text text = {0};
+    char name[64];
+    status result;
+
+    TRY_GOTO(done, result, options_init(&defaults));
+    TRY_GOTO(done, result, text_append_string(&text, "model:\n"));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(name, sizeof name, "model.%s", names[i]);
+        TRY_GOTO(done, result, text_printf(&text, "  %s: ", names[i]));
+        TRY_GOTO(done, result, options_get_text(&defaults, name, &text));
+        TRY_GOTO(done, result, text_append_string(&text, "\n"));
+    }
+    result = options_read_text(set, text.bytes, text.length, "defaults",
+                               ORIGIN_DEFAULT);
+done:
+    text_free(&text);
+    options_free(&defaults);
+    return result;
+}
+
 status trainer_options(struct options_set *set, const char *run,
                        const char *const *assignments, int count)
 {
@@ -267,6 +296,7 @@ status trainer_options(struct options_set *set, const char *run,
     if (set->values.model.from[0] != '\0' && has_config(run)) {
         snprintf(assignment, sizeof assignment, "model.from=%s", run);
         TRY_GOTO(done, result, options_assign(set, assignment, ORIGIN_RUN));
+        TRY_GOTO(done, result, forget_choices(set));
     }
     snprintf(assignment, sizeof assignment, "run.dir=%s", run);
     TRY_GOTO(done, result, options_assign(set, assignment, ORIGIN_RUN));
