@@ -69,6 +69,7 @@ static status planned_build(struct planned *planned,
                    run_tokenizer_of(&planned->tokenizer)));
     checks_note_schedule(&planned->setup);
     checks_note_warmup(o->optimizer.warmup, planned->setup.rate.steps);
+    checks_note_decay(&planned->setup);
     checks_note_missing(o);
     TRY(plan_ramp_choose(&planned->setup, step));
     return draft_build(&planned->draft, &planned->setup, (int)rank);

@@ -55,6 +55,11 @@ status rate_check(const struct rate *rate)
         FAIL(ERR_CONFIG, "optimizer.min_lr: %g is above the peak, optimizer.lr "
                          "= %g", rate->least, rate->peak);
     if (rate->curve == RATE_WSD && rate->decay >= DECAY_EXPONENTIAL &&
+        rate->peak == 0)
+        FAIL(ERR_CONFIG, "optimizer.lr: 0, but optimizer.decay_type=%s falls "
+                         "by factors; linear, sqrt and cosine take 0",
+             decays[rate->decay]);
+    if (rate->curve == RATE_WSD && rate->decay >= DECAY_EXPONENTIAL &&
         rate->least == 0)
         FAIL(ERR_CONFIG, "optimizer.min_lr: 0, but optimizer.decay_type=%s "
                          "never gets there; %g is a tenth of optimizer.lr, and "

@@ -142,6 +142,29 @@ void checks_note_warmup(int64_t warmup, int64_t steps)
                 (long long)warmup, (long long)steps);
 }
 
+void checks_note_decay(const struct setup *setup)
+{
+    const struct options *o = &setup->set->values;
+    const struct rate *rate = &setup->rate;
+
+    if (rate->curve != RATE_WSD) {
+        if (rate->decay != DECAY_LINEAR)
+            fprintf(stderr, "notice    optimizer.decay_type: %s has no effect "
+                            "with optimizer.schedule=%s; only wsd decays so\n",
+                    o->optimizer.decay_type, o->optimizer.schedule);
+        return;
+    }
+    if (rate->warmup >= rate->steps) return;
+    const double after = setup_rate(setup, rate->warmup);
+
+    if (after < rate->peak * (1 - 1e-9))
+        fprintf(stderr, "notice    optimizer.warmup is %lld of %lld steps, and "
+                        "optimizer.decay_share %g: the decay begins first, so "
+                        "the rate falls from %.3g to %.3g where the warm-up "
+                        "ends\n", (long long)rate->warmup,
+                (long long)rate->steps, rate->decay_share, rate->peak, after);
+}
+
 void checks_note_schedule(const struct setup *setup)
 {
     const char *name = setup->set->values.schedule.name;

@@ -19,5 +19,8 @@ void checks_note_schedule(const struct setup *setup);
 void checks_note_threads(int threads);
 /* Says on stderr that a run of `steps` is shorter than its warm-up. */
 void checks_note_warmup(int64_t warmup, int64_t steps);
+/* Where the decay of wsd has no effect, or begins before the warm-up ends;
+ * after setup_length. */
+void checks_note_decay(const struct setup *setup);
 
 #endif

@@ -528,6 +528,7 @@ static status begin(struct trainer *t)
     tell_attention(trainer_first_stage(t));
     checks_note_warmup(t->setup.set->values.optimizer.warmup,
                        t->setup.rate.steps);
+    checks_note_decay(&t->setup);
     if (t->request->resume) {
         tell_length(t);
         tell_late_ranges(t);

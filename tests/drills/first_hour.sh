@@ -51,6 +51,21 @@ grep -q "optimizer.warmup is" log &&
 [ "$(rate longer 1)" = 0.001 ] && ok "a longer run warms up as told" ||
     bad "a longer run warms up as told" "$(rate longer 1)" log
 
+# --- decays without effect, and before the warm-up ends ---
+expect "a decay without wsd" 0 "decay_type: sqrt has no effect with" \
+    plan config.yaml --set optimizer.decay_type=sqrt
+expect "train says it" 0 "optimizer.decay_type: sqrt has no effect with" \
+    train config.yaml --run idle --set optimizer.decay_type=sqrt \
+    --set train.steps=1
+set -- --set optimizer.schedule=wsd --set train.steps=10
+expect "a decay that begins early" 0 "falls from 0.003 to 0.0024 where" \
+    plan config.yaml "$@" --set optimizer.decay_share=0.9 \
+    --set optimizer.min_lr=3.0e-4
+expect "a decay after the warm-up" 0 "" plan config.yaml "$@" \
+    --set optimizer.decay_share=0.7
+grep -q "optimizer.decay" out &&
+    bad "a decay after the warm-up" "speaks of it" out
+
 # --- layouts that do not fit: what the hint names is accepted ---
 advice() { # NAME ARGUMENT...
     local name=$1 words

@@ -138,7 +138,12 @@ TEST(contradictions)
     FAILS(rate_check(&rate), ERR_CONFIG, "0.0003 is a tenth");
     rate.decay = DECAY_INVERSE;
     FAILS(rate_check(&rate), ERR_CONFIG, "decay_type=inverse never");
-    rate.curve = RATE_COSINE;
+    rate.peak = 0;
+    FAILS(rate_check(&rate), ERR_CONFIG, "optimizer.lr: 0, but optimizer."
+                                         "decay_type=inverse falls");
+    rate.decay = DECAY_LINEAR;
+    IS_OK(rate_check(&rate));
+    rate = of(RATE_COSINE, DECAY_INVERSE, 0);
     IS_OK(rate_check(&rate));
     rate.curve = RATE_INVERSE_SQRT;
     IS_OK(rate_check(&rate));
