@@ -50,9 +50,10 @@ static status read_prompts(struct generate_request *request,
     const char *file = arguments_text(arguments, "prompts", NULL);
 
     TRY(arguments_not_both(arguments, "prompt", "prompts"));
+    request->prompt_file = file;
     if (file != NULL)
         return prompts_read(&arguments->arena, file, &request->prompts,
-                            &request->prompt_count);
+                            &request->prompt_lines, &request->prompt_count);
     TRY(prompts_given(arguments, "prompt", &request->prompts,
                       &request->prompt_count));
     if (request->prompt_count == 0)

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 
+static const char mark[] = "\xEF\xBB\xBF"; /* byte order mark */
 static const size_t file_bytes_max = (size_t)256 << 20;
 
 status prompts_given(struct arguments *arguments, const char *flag,
@@ -55,10 +56,13 @@ static status keep_line(struct arena *arena, const char *bytes, size_t length,
 
 static status read_lines(struct arena *arena, const char *path,
                          const struct text *text, const char **prompts,
-                         int64_t *count)
+                         int64_t *lines, int64_t *count)
 {
     const char *at = text->bytes, *end = at + text->length;
     const bool objects = text_ends_with(path, ".jsonl");
+    size_t bad;
+
+    if (text->length >= 3 && memcmp(at, mark, 3) == 0) at += 3;
 
     for (int64_t line = 1; at < end; line++) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
@@ -69,6 +73,10 @@ static status read_lines(struct arena *arena, const char *path,
         if (memchr(at, '\0', length) != NULL)
             FAIL(ERR_FORMAT, "%s: line %lld has a zero byte, which is no text",
                  path, (long long)line);
+        if (!objects && text_utf8_invalid(at, length, &bad))
+            FAIL(ERR_FORMAT, "%s, line %lld: this is not UTF-8 at byte %zu",
+                 path, (long long)line, bad + 1);
+        lines[*count] = line;
         if (length > 0 && objects)
             TRY(read_object(arena, path, line, at, length, &prompts[*count]));
         else if (length > 0)
@@ -80,20 +88,25 @@ static status read_lines(struct arena *arena, const char *path,
 }
 
 status prompts_read(struct arena *arena, const char *path,
-                    const char *const **prompts, int64_t *count)
+                    const char *const **prompts, const int64_t **lines,
+                    int64_t *count)
 {
     struct text text = {0};
-    int64_t lines = 1;
-    void *memory;
+    int64_t most = 2; /* the last may have no end; one more is looked at */
+    void *memory, *numbers;
     status result;
 
     *count = 0;
     TRY_GOTO(done, result, file_read(path, file_bytes_max, &text));
-    for (size_t i = 0; i < text.length; i++) lines += text.bytes[i] == '\n';
-    TRY_GOTO(done, result, arena_take_array(arena, (size_t)lines,
+    for (size_t i = 0; i < text.length; i++) most += text.bytes[i] == '\n';
+    TRY_GOTO(done, result, arena_take_array(arena, (size_t)most,
                                             sizeof **prompts, &memory));
+    TRY_GOTO(done, result, arena_take_array(arena, (size_t)most,
+                                            sizeof **lines, &numbers));
     *prompts = memory;
-    TRY_GOTO(done, result, read_lines(arena, path, &text, memory, count));
+    *lines = numbers;
+    TRY_GOTO(done, result, read_lines(arena, path, &text, memory, numbers,
+                                      count));
     if (*count == 0)
         result = status_fail(ERR_FORMAT, __FILE__, __LINE__,
                              "%s: has no prompt", path);

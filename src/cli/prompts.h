@@ -9,9 +9,11 @@
 status prompts_given(struct arguments *arguments, const char *flag,
                      const char *const **values, int64_t *count);
 /* One prompt for each line of a file: of .jsonl the text of "prompt", else the
- * line as it is, without its end; empty lines count for nothing. They are the
- * arena's. ERR_FORMAT names the line. */
+ * line as it is, without its end; empty lines and a byte order mark count for
+ * nothing. lines: of each prompt. They are the arena's. ERR_FORMAT names the
+ * line. */
 status prompts_read(struct arena *arena, const char *path,
-                    const char *const **prompts, int64_t *count);
+                    const char *const **prompts, const int64_t **lines,
+                    int64_t *count);
 
 #endif

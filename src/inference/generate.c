@@ -106,7 +106,14 @@ static status open_generator(struct generating *g,
     int64_t longest = 0;
 
     for (int64_t i = 0; i < prompt_count(request); i++) {
-        TRY(encode(g, prompt_at(request, i)));
+        const status result = encode(g, prompt_at(request, i));
+
+        if (result != OK && request->prompt_file != NULL)
+            return status_fail(result, __FILE__, __LINE__, "%s, line %lld: %s",
+                               request->prompt_file,
+                               (long long)request->prompt_lines[i],
+                               status_message());
+        TRY(result);
         if (g->ids.count > longest) longest = g->ids.count;
     }
     const int64_t room = model_longest(&g->session.model) - longest;

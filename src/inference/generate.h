@@ -21,6 +21,8 @@ struct generate_request {
     const char *const *prompts; /* several, one after the other; NULL: `prompt`
                           * alone */
     int64_t prompt_count;
+    const char *prompt_file; /* whose lines they are; NULL: of none */
+    const int64_t *prompt_lines; /* [prompt_count], with prompt_file */
     int64_t tokens;      /* most tokens to make */
     struct sampling sampling; /* the seed of the first; each later one has the
                           * next */

@@ -101,6 +101,16 @@ ends 78 "vocab" train --run x6 --set model.vocab=200
 ends 76 "step" train --run x7 --set optimizer.lr=50 --set optimizer.clip=0 \
     --set optimizer.warmup=0 --set optimizer.schedule=constant \
     --set model.init_std=9 --set train.steps=200
+# What had no effect beside model.from once does not keep a run from going on.
+sed 's/^model: .*/model: {from: whole}/' config.yaml >from.yaml
+check "model.from" "$program" train from.yaml --run idle --set train.steps=6
+cp -r idle choosy
+sed -i 's/^  rope_base: .*/  rope_base: 5000/; s/^  tied: .*/  tied: true/
+        s/^  query_scale: .*/  query_scale: 3/' choosy/config.yaml
+for run in idle choosy; do
+    check "$run goes on" "$program" resume $run --set train.steps=12
+done
+check "as if nothing was there" diff -r idle/ckpt choosy/ckpt
 # Each text of a file is that of its prompt alone, with the next seed.
 printf 'The\n\nA word\n' >prompts.txt
 flags="--tokens 6 --min-p 0.02 --repetition-penalty 1.1"
@@ -113,6 +123,19 @@ flags="--tokens 6 --min-p 0.02 --repetition-penalty 1.1"
 ids() { sed 's/.*\("prompt": "[^"]*"\).*\("ids": [^]]*\).*/\1 \2/' "$1"; }
 if [ "$(wc -l <all)" -eq 2 ] && [ "$(ids all)" = "$(ids alone)" ]; then ok
 else bad "prompts of a file"; cat all alone; fi
+printf '\xef\xbb\xbfThe\r\n' >prompts.txt
+printf '\xef\xbb\xbf{"prompt": "The"}\n' >prompts.jsonl
+for file in prompts.txt prompts.jsonl; do
+    # shellcheck disable=SC2086
+    "$program" generate whole --prompts $file $flags --seed 5 --json >all
+    if [ "$(ids all)" = "$(ids alone | head -n 1)" ]; then ok
+    else bad "$file: a byte order mark"; cat all; fi
+done
+prompted() { "$program" generate whole --prompts prompts.txt --tokens 2; }
+printf 'The\n\nA w\xffrd\n' >prompts.txt
+ends 65 "prompts.txt, line 3: this is not UTF-8 at byte 4" prompted
+{ printf 'The\n\n'; head -c 400 "$tree/LICENSE" | tr '\n' ' '; } >prompts.txt
+ends 78 "prompts.txt, line 3: the prompt has" prompted
 full() { "$program" generate whole --prompt The --tokens 4 >/dev/full; }
 ends 74 "disk full" full
 touch file
