@@ -84,6 +84,24 @@ static status bring_model(struct options_set *set)
     return options_assign(set, text, options_origin(set, "init.from"));
 }
 
+/* A run's adapters are described in its checkpoints. */
+static status bring_adapters(struct options_set *set)
+{
+    const char *from = set->values.lora.from;
+    struct model_place place;
+    char text[PATH_BYTES + 16];
+
+    if (from[0] == '\0') return OK;
+    TRY(path_join(text, PATH_BYTES, from, "adapter_config.json"));
+    if (file_exists(text)) return OK;
+    if (model_place_find(from, &place) != OK) {
+        status_clear(); /* who reads it says what was expected */
+        return OK;
+    }
+    snprintf(text, sizeof text, "lora.from=%s", place.directory);
+    return options_assign(set, text, options_origin(set, "lora.from"));
+}
+
 static status bring_tokenizer(struct options_set *set)
 {
     struct text told = {0};
@@ -131,5 +149,6 @@ status config_read(struct options_set *set, const char *path,
         TRY(options_assign(set, assignments.items[i], ORIGIN_COMMAND_LINE));
     TRY(recipe_file_read(set));
     TRY(bring_model(set));
+    TRY(bring_adapters(set));
     return bring_tokenizer(set);
 }

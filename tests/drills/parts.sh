@@ -148,6 +148,9 @@ if [ "$(differing on on-taken)" = 0 ]; then
 else
     bad "training on" "$(differing on on-taken) tensors differ" log
 fi
+must train config.yaml --run on-run --set init.from=lora --set lora.from=lora
+if [ "$(differing on on-run)" = 0 ]; then ok "adapters of a run train on"
+else bad "adapters of a run" "$(differing on on-run) tensors differ" log; fi
 expect "values that nobody would read" 78 "lockstep import BASE RUN" \
     train config.yaml --run nothing --set lora.from=alone
 expect "adapters beside adapters" 78 "is a run already" \
