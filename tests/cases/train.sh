@@ -101,7 +101,7 @@ ends 78 "vocab" train --run x6 --set model.vocab=200
 ends 76 "step" train --run x7 --set optimizer.lr=50 --set optimizer.clip=0 \
     --set optimizer.warmup=0 --set optimizer.schedule=constant \
     --set model.init_std=9 --set train.steps=200
-# What had no effect beside model.from once does not keep a run from going on.
+# A run goes on whose choices beside model.from had no effect once.
 sed 's/^model: .*/model: {from: whole}/' config.yaml >from.yaml
 check "model.from" "$program" train from.yaml --run idle --set train.steps=6
 cp -r idle choosy
