@@ -84,6 +84,7 @@ struct matmul {
     const struct accumulator *accumulator; /* instead of enum product; NULL:
                                             * none. Tables of bfloat16 only,
                                             * and no strips */
+    bool own; /* never by a library of products: the host makes it, too */
 };
 
 /* The granule of a product of bfloat16 (docs/numerics.md): pairs of elements,

@@ -113,7 +113,7 @@ static status product(const struct soap *s, struct tensor c, struct tensor a,
     const struct sum_segment all = {0, a.shape[1], 0};
     const struct sum_order order = {&all, 1, 1};
     const struct matmul call = {.c = c, .a = a, .b = b, .order = &order,
-                                .left = left};
+                                .left = left, .own = true};
 
     return s->u->real->matmul(s->u->stream, &call);
 }

@@ -136,6 +136,19 @@ if [ -z "${REAL:-}" ]; then
     else bad "another version of the library" "no warning" out
     fi
 fi
+# The host makes some steps of soap, the first after a start among them: its
+# products are of one kind wherever a run was interrupted.
+soap="$run --set train.dtype=float32 --set optimizer.name=soap"
+# shellcheck disable=SC2086
+{
+must train config.yaml --run soap $soap
+must train config.yaml --run soap_parts $soap --set train.steps=2
+must resume soap_parts --set train.steps=4
+}
+lockstep compare soap soap_parts >out 2>&1
+if grep -q 'tensors of step 4: equal: [1-9]' out; then ok "soap that goes on"
+else bad "soap that goes on" "other weights" out
+fi
 # A step in graphs, once all are made: products are in them. It takes no memory,
 # and waits for each micro-batch's losses and for the norm.
 if [ -z "${REAL:-}" ]; then

@@ -63,7 +63,7 @@ static status product_run(struct stream *stream, const struct matmul *p,
                           enum granule_kind kind)
 {
     matmul_check(p, product_dtype(p->accumulator ? GRANULE_CUT : kind));
-    if (p->accumulator == NULL && cuda_products_take(stream, kind))
+    if (p->accumulator == NULL && !p->own && cuda_products_take(stream, kind))
         return cuda_products_run(stream, p, kind, exact_run);
     TRY(exact_run(stream, p, kind));
     return p->norm != NULL ? cuda_norm(stream, p->c, p->norm) : OK;
