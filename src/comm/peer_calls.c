@@ -44,7 +44,10 @@ bool peers_take(const struct group *group, const struct comm_call *call)
 {
     if (group->peers == NULL || group->size == 1) return false;
     switch (call->kind) {
-    case COMM_ALL_GATHER: return is_there(group, call->out.data);
+    case COMM_ALL_GATHER: /* a rank that reads nobody goes by the algorithm */
+        return (group->peers->all || call->algorithm == ALGORITHM_AUTO ||
+                call->algorithm == ALGORITHM_ORDERED) &&
+               is_there(group, call->out.data);
     case COMM_ALL_REDUCE:
         return sums(group, call) && is_there(group, call->out.data);
     case COMM_REDUCE_SCATTER:

@@ -116,9 +116,21 @@ if [ -z "${REAL:-}" ]; then
     printf '%s\n' "ranks=3 mesh.shard=3 zero=fsdp" >layouts.txt
     all_exact "a rank alone beside two" 0 --set train.batch=12 \
         --set numerics.grid_data=6 --set train.micro_batch=2
-    islands=
     export GPUS=1
     unset PEERS
+    # Two of four ranks read nobody: no rank alone chooses how all send.
+    LOCKSTEP_DRIVER=late
+    printf '%s\n' '#!/bin/sh' "[ \"\${LOCKSTEP_RANK:-0}\" -lt 2 ] || export IPC=0" \
+        "exec $program \"\$@\"" >partly
+    chmod +x partly
+    program=$PWD/partly
+    echo "ranks=4 mesh.expert=4 mesh.node=2 moe.exchange=two_level train.micro_batch=1" \
+        >layouts.txt
+    all_exact "a hierarchy, and two ranks that read nobody" 4 \
+        --set model.family=mixtral --set moe.experts=4
+    program=$together
+    LOCKSTEP_DRIVER=early
+    islands=
 fi
 
 # ---- whole runs ----
