@@ -279,6 +279,20 @@ static void fill_slots(struct memory_copy *copy, int file)
     board_slots(copy->slot_bytes);
 }
 
+/* Whether nobody has written there: memory is older than a generation where a
+ * supervisor dies before its journal has a line. */
+static bool slots_are_new(const struct memory_copy *copy, int file)
+{
+    for (int i = 0; i < COPY_SLOTS; i++) {
+        const off_t at = slot_place(copy, i);
+        const off_t data = lseek(file, at, SEEK_DATA);
+
+        if (data < 0 ? errno != ENXIO : data < at + (off_t)copy->slot_bytes)
+            return false;
+    }
+    return true;
+}
+
 bool memory_copy_turns(const struct pipeline *pipeline, int64_t every)
 {
     const struct stage_request *r = &pipeline->stages[0].request;
@@ -334,6 +348,7 @@ status memory_copy_open(struct memory_copy *copy,
                                  .every = every == COPIES_AUTO ? 1 : every};
     if (file < 0 || every == 0) return OK;
     TRY(agree_slots(copy));
+    copy->is_new = slots_are_new(copy, file);
     TRY(team_agree(team, make_room(copy, file, &has_room)));
     lacks = has_room && map_slots(copy, file) ? 0 : 1;
     TRY(team_largest(team, &lacks, 1));
@@ -620,7 +635,7 @@ void memory_copy_forget(struct memory_copy *copy)
 void memory_copy_begin(struct memory_copy *copy)
 {
     memory_copy_forget(copy);
-    /* The slots of the first generation are new. */
-    if (copy->turns.step != NULL && board_generation() > 1)
+    if (copy->turns.step != NULL && !copy->is_new)
         two_slots_clear(&copy->turns);
+    copy->is_new = false;
 }

@@ -41,6 +41,7 @@ struct memory_copy {
                           * is opened, and whenever either changes */
     int64_t every;       /* steps from copy to copy */
     bool measures;       /* `every` follows the cost */
+    bool is_new;         /* the slots are as the system gave them: zeros */
     int64_t done;        /* the last step that was done */
     int64_t made, looked; /* copies in this process; then, when their cost was
                            * last weighed */
