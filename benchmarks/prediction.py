@@ -16,9 +16,14 @@ follow the pace each to the power that `calibrate` found. Prints mean and
 largest error of the median slice and the order (Kendall's tau of all pairs),
 and beside each error that of the time that is not brought to that pace.
 
+The host of a virtual machine may move its cores apart for a while: a cache line
+then takes 500 ns instead of 110 from one to the other, and two threads take 25%
+longer for the same step. Slices in such a while do not count where there are at
+least three others (of three times as many, at most).
+
 A configuration is noisy if the middle half of its slices lies more than 8%
 apart, or passes through memory are more than 15% slower or faster than the
-profile's. It is repeated, --tries times; if more than two of the eight stay so,
+profile's, or exchanges between cores more than twice as slow or fast. It is repeated, --tries times; if more than two of the eight stay so,
 or rounds of the calibration differ by more than 10%, the machine is "noisy" and
 nothing is judged.
 Exit code 0: within the bars (mean 3%, largest 8%, tau 0.9, regret 2%), or
@@ -43,7 +48,7 @@ import sys
 import tempfile
 import time
 
-QUIET, QUIET_ROWS, QUIET_MEMORY = 0.08, 0.10, 0.15
+QUIET, QUIET_ROWS, QUIET_MEMORY, QUIET_EXCHANGE = 0.08, 0.10, 0.15, 1.0
 BARS = {"mean": 0.03, "largest": 0.08, "tau": 0.9, "regret": 0.02}
 # layers, width, heads, sequence, batch
 CALIBRATED = [(4, 128, 4, 64, 16), (2, 256, 4, 128, 8), (6, 192, 6, 96, 12)]
@@ -64,7 +69,8 @@ def said_of(found):
         f": slices {100 * found['spread']:.0f}% apart; the pace wandered by "
         f"{100 * found['pace_spread']:.0f}%, around {found['pace']:.2f} of the "
         f"profile's, shared cache {found['cache']:.2f}, memory "
-        f"{found['memory']:.2f}")
+        f"{found['memory']:.2f}, exchange {found['exchange']:.2f}; "
+        f"{found['far']} slices left out")
 
 
 def call(*words):
@@ -152,25 +158,36 @@ class Machine:
         how much the machine wandered: slices of a few steps, each between two
         sentinels."""
         share = self.follows(path, ranks, settings)
-        seen, brought, raw = [self.sentinel()], [], []
-        for _ in range(self.slices):
+        seen, slices, predicted = [self.sentinel()], [], 0
+        while len(slices) < 3 * self.slices and sum(
+                near for _, _, near in slices) < self.slices:
             measured, predicted = self.slice(path, ranks, settings)
             seen.append(self.sentinel())
             slow = statistics.mean(
                 share * s["products"] + (1 - share) * s["works"]
                 for s in seen[-2:])
-            raw.append(measured)
-            brought.append(measured / slow)
+            slices.append((measured, measured / slow, all(
+                apart([1, s["exchange"]]) <= QUIET_EXCHANGE
+                for s in seen[-2:])))
+        near = [s for s in slices if s[2]]
+        if len(near) < 3:
+            near = slices
+        raw, brought = [s[0] for s in near], [s[1] for s in near]
         quarters = statistics.quantiles(brought, n=4)
         found = {"measured_s": statistics.median(brought),
                  "raw_s": statistics.median(raw), "predicted_s": predicted,
                  "pace": statistics.median(s["product"] for s in seen),
                  "memory": statistics.median(s["memory"] for s in seen),
                  "cache": statistics.median(s["cache"] for s in seen),
+                 "exchange": statistics.median(s["exchange"] for s in seen),
+                 "far": len(slices) - len(near),
                  "pace_spread": apart([s["product"] for s in seen]),
                  "spread": (quarters[2] - quarters[0]) / quarters[1]}
-        found["noise"] = max(found["spread"] / QUIET,
-                             apart([1, found["memory"]]) / QUIET_MEMORY)
+        found["noise"] = max(
+            found["spread"] / QUIET,
+            apart([1, found["memory"]]) / QUIET_MEMORY,
+            0 if found["far"] else
+            apart([1, found["exchange"]]) / QUIET_EXCHANGE)
         return found
 
     def measure(self, path, ranks, settings):

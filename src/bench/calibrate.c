@@ -536,13 +536,14 @@ static status measure(struct calibration *c)
     TRY(measure_products(c, &products, &left->large));
     left->products = products.left;
     moments->pace = (struct pace){math_exp(c->pace.usual), c->pace.follows, 0,
-                                  c->pace.rest};
+                                  c->pace.rest, 0};
     TRY(calibrate_works(c, &works));
     left->works = works.left;
     moments->pace.works = c->pace.follows;
     note_works(c);
     TRY(calibrate_roundings(c, &roundings));
     left->roundings = roundings.left;
+    moments->pace.exchange_s = c->pace.farthest_s;
     c->limit = 0.02 * c->request->seconds;
     TRY(measure_messages(c));
     TRY(measure_disk(c));

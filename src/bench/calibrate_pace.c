@@ -5,12 +5,14 @@
 #include <string.h>
 
 #include "base/median.h"
+#include "base/threads_exchange.h"
 #include "bench/calibrate_parts.h"
 #include "kernels/math.h"
 
 #define BURST_S 1.5e-3
 #define LEAST_SPREAD 1e-4 /* of squared logarithms: 1% */
 #define MOST_FOLLOWED 1.25
+enum { PACE_EXCHANGES = 5 };
 
 status pace_burst(struct calibration *c, double *seconds)
 {
@@ -35,6 +37,14 @@ status pace_burst(struct calibration *c, double *seconds)
     return result;
 }
 
+/* Cores of which others take too much to tell are far from each other. */
+static double exchange_now(const struct calibration *c)
+{
+    const double seconds = threads_exchange(c->all, PACE_EXCHANGES);
+
+    return seconds > 0 || c->request->ranks < 2 ? seconds : INFINITY;
+}
+
 status pace_begin(struct calibration *c, int rows)
 {
     struct pacing *p = &c->pace;
@@ -49,44 +59,71 @@ status pace_begin(struct calibration *c, int rows)
     if (c->request == NULL) return OK; /* of a test: its rows have no jobs */
     TRY(pace_burst(c, &seconds));
     p->last = math_log(seconds);
+    p->exchange_s = exchange_now(c);
     return OK;
 }
 
 status pace_note(struct calibration *c)
 {
     struct pacing *p = &c->pace;
-    const double before = p->last;
+    const double before = p->last, exchange = p->exchange_s;
     double after = 0;
 
     CHECK(p->count < p->most);
     if (c->request == NULL) return OK;
     TRY(pace_burst(c, &after));
     p->last = math_log(after);
-    p->samples[p->count++] = (struct paced){math_log(p->found),
-                                            (before + p->last) / 2};
+    p->exchange_s = exchange_now(c);
+    p->samples[p->count++] = (struct paced){
+        math_log(p->found), (before + p->last) / 2,
+        exchange > p->exchange_s ? exchange : p->exchange_s, false};
     return OK;
+}
+
+/* Rounds while cores were far from each other do not count where a row has
+ * others. */
+static void leave_out_far(struct pacing *p)
+{
+    for (int row = 0; row < p->rows; row++) {
+        double nearest = INFINITY;
+
+        for (int i = row; i < p->count; i += p->rows)
+            if (p->samples[i].exchange_s < nearest)
+                nearest = p->samples[i].exchange_s;
+        if (nearest > p->farthest_s && nearest < INFINITY)
+            p->farthest_s = nearest;
+        for (int i = row; i < p->count; i += p->rows)
+            p->samples[i].far = nearest > 0 &&
+                sentinel_is_far(p->samples[i].exchange_s / nearest);
+    }
 }
 
 /* The mean of a row's rounds. */
 static struct paced row_mean(const struct pacing *p, int row)
 {
-    struct paced mean = {0, 0};
+    struct paced mean = {0};
+    int rounds = 0;
 
     for (int i = row; i < p->count; i += p->rows) {
+        if (p->samples[i].far) continue;
         mean.seconds += p->samples[i].seconds;
         mean.pace += p->samples[i].pace;
+        rounds++;
     }
-    mean.seconds /= p->count / p->rows;
-    mean.pace /= p->count / p->rows;
+    mean.seconds /= rounds;
+    mean.pace /= rounds;
     return mean;
 }
 
 /* Sums over all rounds of all rows, each beside the mean of its row. */
-struct scatter { double pace, together, seconds; };
+struct scatter {
+    double pace, together, seconds;
+    int rounds;
+};
 
 static struct scatter scatter_of(const struct pacing *p)
 {
-    struct scatter sum = {0, 0, 0};
+    struct scatter sum = {0};
 
     for (int row = 0; row < p->rows; row++) {
         const struct paced mean = row_mean(p, row);
@@ -95,6 +132,8 @@ static struct scatter scatter_of(const struct pacing *p)
             const double pace = p->samples[i].pace - mean.pace;
             const double seconds = p->samples[i].seconds - mean.seconds;
 
+            if (p->samples[i].far) continue;
+            sum.rounds++;
             sum.pace += pace * pace;
             sum.together += pace * seconds;
             sum.seconds += seconds * seconds;
@@ -108,7 +147,7 @@ static struct scatter scatter_of(const struct pacing *p)
 static void fit(struct pacing *p)
 {
     const struct scatter sum = scatter_of(p);
-    const int freedom = p->count - p->rows;
+    const int freedom = sum.rounds - p->rows;
     double f = freedom > 0 && sum.pace / freedom > LEAST_SPREAD
                    ? sum.together / sum.pace : 1;
     double rest;
@@ -126,6 +165,7 @@ void pace_settle(struct calibration *c, int rows)
 
     p->rows = rows;
     if (p->count == 0) return;
+    leave_out_far(p);
     fit(p);
     for (int i = 0; i < p->count; i++) usual += p->samples[i].pace / p->count;
     if (p->usual == 0) p->usual = usual;
@@ -138,7 +178,8 @@ double pace_row(const struct calibration *c, int row)
     int count = 0;
 
     for (int i = row; i < p->count; i += p->rows)
-        found[count++] = p->samples[i].seconds -
-                         p->follows * (p->samples[i].pace - p->usual);
+        if (!p->samples[i].far)
+            found[count++] = p->samples[i].seconds -
+                             p->follows * (p->samples[i].pace - p->usual);
     return count > 0 ? math_exp(median_take(found, count)) : INFINITY;
 }

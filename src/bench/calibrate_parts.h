@@ -45,12 +45,20 @@ struct worker {
     status result;
 };
 
-/* Logarithms of seconds: of a row, of the pace at that moment. */
-struct paced { double seconds, pace; };
+/* Logarithms of seconds: of a row, of the pace at that moment. And how long an
+ * exchange took then (base/threads_exchange.h), in seconds; it may have been
+ * too long to count. */
+struct paced {
+    double seconds, pace, exchange_s;
+    bool far;
+};
 
 struct pacing {
     double usual;            /* that all rows are brought to; 0: not yet */
     double last;             /* the latest */
+    double exchange_s;       /* the latest */
+    double farthest_s;       /* the exchange in the nearest round of a row: the
+                              * longest of all rows */
     double found;            /* seconds of the row at hand */
     struct paced *samples;   /* of the table at hand: round by round, all its
                               * rows */
@@ -79,7 +87,7 @@ struct calibration {
 /* Runs `job` on `active` workers at once; mean seconds of a call. */
 status calibrate_run(struct calibration *c, const struct bench_case *job,
                      int active, double *seconds, double *sigma);
-/* The product and the passes, on all workers at once. */
+/* The product, the passes and the exchange, on all workers at once. */
 status calibrate_sentinel(struct calibration *c, struct sentinel *out);
 /* Bytes of that pass, for each rank: all together twice what the last cache
  * holds, where the machine has that much memory. */

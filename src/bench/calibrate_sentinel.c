@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* calibrate_sentinel.c - the work that is timed before and after all other: a
- * product in a core's caches, and passes through the cache that cores share and
- * through memory (planner/sentinel.h). */
+ * product in a core's caches, passes through the cache that cores share and
+ * through memory, and a cache line that goes from core to core
+ * (planner/sentinel.h). */
 #include <unistd.h>
 
 #include "base/arena.h"
 #include "base/median.h"
+#include "base/threads_exchange.h"
 #include "bench/calibrate_parts.h"
 #include "bench/probe.h"
 
@@ -119,6 +121,7 @@ status calibrate_sentinel(struct calibration *c, struct sentinel *out)
     TRY(time_product(c, &out->product_s));
     TRY(time_stream(c, calibrate_cache_bytes(c->request->ranks),
                     &out->cache_s));
+    out->exchange_s = threads_exchange(c->all, EXCHANGE_BURSTS);
     return time_stream(c, calibrate_stream_bytes(c->request->ranks),
                        &out->memory_s);
 }

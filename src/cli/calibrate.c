@@ -229,9 +229,11 @@ static status print_now(struct sentinel now, struct slowness slow,
     json_write_key_real(&w, "product_s", now.product_s);
     json_write_key_real(&w, "cache_s", now.cache_s);
     json_write_key_real(&w, "memory_s", now.memory_s);
+    json_write_key_real(&w, "exchange_s", now.exchange_s);
     json_write_key_real(&w, "product", slow.product);
     json_write_key_real(&w, "cache", slow.cache);
     json_write_key_real(&w, "memory", slow.memory);
+    json_write_key_real(&w, "exchange", slow.exchange);
     write_followed(&w, "products", slow, pace, pace->products);
     write_followed(&w, "works", slow, pace, pace->works);
     json_write_key(&w, "quiet");

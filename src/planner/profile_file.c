@@ -375,10 +375,13 @@ static const struct { const char *name; size_t at; } moment_keys[] = {
     {"cache_after_s", offsetof(struct moments, after.cache_s)},
     {"memory_before_s", offsetof(struct moments, before.memory_s)},
     {"memory_after_s", offsetof(struct moments, after.memory_s)},
+    {"exchange_before_s", offsetof(struct moments, before.exchange_s)},
+    {"exchange_after_s", offsetof(struct moments, after.exchange_s)},
     {"product_s", offsetof(struct moments, pace.product_s)},
     {"products_follow", offsetof(struct moments, pace.products)},
     {"works_follow", offsetof(struct moments, pace.works)},
     {"rest", offsetof(struct moments, pace.rest)},
+    {"exchange_s", offsetof(struct moments, pace.exchange_s)},
 };
 enum { MOMENT_KEYS = sizeof moment_keys / sizeof *moment_keys };
 

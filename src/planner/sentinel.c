@@ -16,7 +16,8 @@ struct slowness sentinel_slowness(struct sentinel now, struct sentinel usual)
 {
     return (struct slowness){ratio(now.product_s, usual.product_s),
                              ratio(now.cache_s, usual.cache_s),
-                             ratio(now.memory_s, usual.memory_s)};
+                             ratio(now.memory_s, usual.memory_s),
+                             ratio(now.exchange_s, usual.exchange_s)};
 }
 
 /* As much slower as faster: what is noise does not depend on which came first.
@@ -26,16 +27,27 @@ static bool is_near(double times, double most)
     return times <= 1 + most && times * (1 + most) >= 1;
 }
 
+bool sentinel_is_far(double times)
+{
+    return times > 1 + SENTINEL_EXCHANGE;
+}
+
 bool sentinel_is_quiet(struct slowness s)
 {
     return is_near(s.product, SENTINEL_PRODUCT) &&
            is_near(s.cache, SENTINEL_CACHE) &&
-           is_near(s.memory, SENTINEL_MEMORY);
+           is_near(s.memory, SENTINEL_MEMORY) &&
+           is_near(s.exchange, SENTINEL_EXCHANGE);
 }
 
 static double mean(double a, double b)
 {
     return a > 0 && b > 0 ? (a + b) / 2 : a > 0 ? a : b;
+}
+
+static double least(double a, double b)
+{
+    return a > 0 && (a < b || b <= 0) ? a : b;
 }
 
 struct sentinel moments_usual(const struct moments *m)
@@ -45,16 +57,25 @@ struct sentinel moments_usual(const struct moments *m)
             ? m->pace.product_s
             : mean(m->before.product_s, m->after.product_s),
         mean(m->before.cache_s, m->after.cache_s),
-        mean(m->before.memory_s, m->after.memory_s)};
+        mean(m->before.memory_s, m->after.memory_s),
+        m->pace.exchange_s > 0
+            ? m->pace.exchange_s
+            : mean(m->before.exchange_s, m->after.exchange_s)};
 }
 
 /* Rows that were brought to one pace do not mind that it wandered. The pass
- * through the shared cache follows it as other works do. */
+ * through the shared cache follows it as other works do. Cores may have been
+ * far from each other for a while, but not in all rounds of a row. */
 static struct slowness drift(const struct moments *m)
 {
     struct slowness apart = sentinel_slowness(m->after, m->before);
 
     if (m->pace.product_s <= 0) return apart;
+    if (m->pace.exchange_s > 0)
+        apart.exchange = ratio(m->pace.exchange_s,
+                               least(m->before.exchange_s,
+                                     m->after.exchange_s));
+    if (apart.exchange < 1) apart.exchange = 1;
     apart.cache /= math_pow(apart.product, m->pace.works);
     apart.product = 1;
     return apart;
@@ -67,19 +88,21 @@ bool moments_are_quiet(const struct moments *m)
 
 const char *sentinel_text(struct slowness s, char out[SENTINEL_TEXT])
 {
-    const double times[] = {s.product, s.cache, s.memory};
-    double percent[3];
+    const double times[] = {s.product, s.cache, s.memory, s.exchange};
+    double percent[4];
 
     /* A file may say any ratio. */
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         percent[i] = 100 * fabs(times[i] - 1);
         if (percent[i] > 1e9) percent[i] = 1e9;
     }
     snprintf(out, SENTINEL_TEXT,
-             "products %.0f%% %s, shared cache %.0f%% %s, memory %.0f%% %s",
+             "products %.0f%% %s, shared cache %.0f%% %s, memory %.0f%% %s, "
+             "exchange between cores %.0f%% %s",
              percent[0], times[0] < 1 ? "faster" : "slower",
              percent[1], times[1] < 1 ? "faster" : "slower",
-             percent[2], times[2] < 1 ? "faster" : "slower");
+             percent[2], times[2] < 1 ? "faster" : "slower",
+             percent[3], times[3] < 1 ? "faster" : "slower");
     return out;
 }
 

@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "base/status.h"
 #include "observe/profile.h"
+#include "planner/sentinel.h"
 
 struct report_fact {
     const char *name, *value;
@@ -29,7 +30,7 @@ struct report_prediction {
     const char *machine;
     double predicted_ms, measured_ms, guessed_share;
     int64_t steps;            /* measured; 0: none */
-    char noise[192];          /* why nothing can be judged; "": it can */
+    char noise[SENTINEL_NOISE]; /* why nothing can be judged; "": it can */
     struct report_difference items[REPORT_DIFFERENCES]; /* largest first */
     int count;
 };

@@ -9,12 +9,14 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/median.h"
+#include "base/threads_exchange.h"
 #include "comm/launch.h"
 #include "control/board.h"
 #include "step/execute.h"
 #include "train/run_machine.h"
 
-enum { NOISE_STEPS = 8 }; /* fewer do not say how much they differ */
+enum { NOISE_STEPS = 8 /* fewer do not say how much they differ */,
+       EXCHANGES = 5 };
 #define NOISE_APART 0.10
 
 /* ---- the prediction ---- */
@@ -275,13 +277,31 @@ static double steps_apart(const struct step_prediction *p, int64_t steps)
     return (sorted[count * 3 / 4] - sorted[count / 4]) / sorted[count / 2];
 }
 
+void step_prediction_watch_cores(struct step_prediction *p,
+                                 struct threads *threads)
+{
+    const bool is_power = (p->measured & (p->measured - 1)) == 0;
+    double now;
+
+    if (!p->there || !is_power || moments_usual(&p->moments).exchange_s <= 0)
+        return;
+    now = threads_exchange(threads, EXCHANGES);
+    if (now > p->exchange_s) p->exchange_s = now;
+}
+
 /* Predictions are of a machine that is equally fast all the time. */
 static void say_noise(const struct step_prediction *p,
                       struct report_prediction *out)
 {
     const double apart = steps_apart(p, out->steps);
+    const double usual_s = moments_usual(&p->moments).exchange_s;
 
     moments_noise(&p->moments, out->noise);
+    if (out->noise[0] == '\0' && usual_s > 0 &&
+        sentinel_is_far(p->exchange_s / usual_s))
+        snprintf(out->noise, sizeof out->noise, "the cores were far from each "
+                 "other: an exchange took up to %.0f ns, and %.0f ns when the "
+                 "machine was measured", 1e9 * p->exchange_s, 1e9 * usual_s);
     if (out->noise[0] == '\0' && apart > NOISE_APART)
         snprintf(out->noise, sizeof out->noise, "the middle half of the steps "
                  "lies %.0f%% apart: the machine was not equally fast all the "

@@ -36,6 +36,7 @@ struct step_prediction {
     double measured_s;      /* their sum */
     double recent[PREDICTED_RECENT]; /* the last ones, in turn */
     struct moments moments; /* in which the machine was measured */
+    double exchange_s;      /* the longest between cores of this rank */
 };
 
 /* On rank 0, before there is a run. ERR_CONFIG, ERR_FORMAT, ERR_MISSING: the
@@ -57,6 +58,10 @@ status step_prediction_share(struct step_prediction *predicted,
 /* After a step of `seconds`; *ms: its prediction, NaN without one. */
 void step_prediction_note(struct step_prediction *predicted, int64_t batch,
                           double seconds, double *ms);
+/* After a step, now and then: whether the cores of the rank are as near each
+ * other as when the machine was measured. */
+void step_prediction_watch_cores(struct step_prediction *predicted,
+                                 struct threads *threads);
 /* The largest differences, in order; `words` [REPORT_DIFFERENCES]. */
 void step_prediction_compare(const struct step_prediction *predicted,
                              struct report_prediction *out);

@@ -433,6 +433,8 @@ status trainer_loop(struct trainer *t)
                                                    : one_step(t));
         if (!t->made) continue;
         if (probe_again(t->counters.step)) trainer_measure_peak(t);
+        step_prediction_watch_cores(&t->predicted,
+                                    trainer_first_stage(t)->stream.threads);
         TRY(end_step(t));
     }
     return OK;

@@ -76,7 +76,7 @@ TEST(rows_are_brought_to_one_pace)
 
             pace = math_log(2e-4) + 0.7 * (double)draw_share(&state);
             c.pace.samples[c.pace.count++] = (struct paced){
-                seconds + power * (pace - math_log(3e-4)), pace};
+                seconds + power * (pace - math_log(3e-4)), pace, 0, false};
         }
     c.pace.usual = math_log(3e-4);
     pace_settle(&c, ROWS);
@@ -84,6 +84,34 @@ TEST(rows_are_brought_to_one_pace)
     CHECK(c.pace.rest < 1e-6);
     for (int row = 0; row < ROWS; row++)
         CHECK(fabs(pace_row(&c, row) / (1e-3 * (1 + row)) - 1) < 1e-6);
+    arena_free(&c.arena);
+}
+
+/* Rounds while cores were far from each other do not count, except in a row
+ * that has no others. */
+TEST(rounds_of_far_cores_do_not_count)
+{
+    enum { ROWS = 6, ALONE = 4 };
+    const double near = 1e-7, far = 5e-7;
+    struct calibration c = {0};
+
+    arena_init(&c.arena, "paced rows", 0);
+    IS_OK(pace_begin(&c, ROWS));
+    for (int round = 0; round < CALIBRATE_ROUNDS; round++)
+        for (int row = 0; row < ROWS; row++) {
+            const bool is_far = row == ALONE || round > 0;
+
+            c.pace.samples[c.pace.count++] = (struct paced){
+                math_log((is_far ? 1.3e-3 : 1e-3) * (1 + row)), 0,
+                is_far ? far : near, false};
+        }
+    pace_settle(&c, ROWS);
+    CHECK(c.pace.rest < 1e-6 && c.pace.farthest_s == far);
+    for (int row = 0; row < ROWS; row++) {
+        const double seconds = (row == ALONE ? 1.3e-3 : 1e-3) * (1 + row);
+
+        CHECK(fabs(pace_row(&c, row) / seconds - 1) < 1e-6);
+    }
     arena_free(&c.arena);
 }
 
@@ -150,6 +178,7 @@ TEST(a_pass_through_the_shared_cache_stays_there)
 }
 
 TEST_MAIN(a_sweep_ends_when_its_time_is_over, rows_are_brought_to_one_pace,
+          rounds_of_far_cores_do_not_count,
           cold_operands_take_their_turns_far_away,
           a_pass_through_the_shared_cache_stays_there,
           a_pass_through_memory_does_not_fit_the_cache)
