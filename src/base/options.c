@@ -46,25 +46,6 @@ const struct option_row option_rows[] = {
 #undef END
 };
 
-/* A table, not a list filled on demand: threads that search layouts ask. */
-static const char *const option_names[] = {
-#define TOP(type, field, ...) #field,
-#define TOP_CHANGES(...) TOP(__VA_ARGS__)
-#define SECTION(name, help)
-#define OPTION(type, section, field, ...) #section "." #field,
-#define CHANGES(...) OPTION(__VA_ARGS__)
-#define LOCAL(...) OPTION(__VA_ARGS__)
-#define END(name)
-#include "base/options.def"
-#undef TOP
-#undef TOP_CHANGES
-#undef SECTION
-#undef OPTION
-#undef CHANGES
-#undef LOCAL
-#undef END
-};
-
 const struct option_section option_sections[] = {
 #define TOP(...)
 #define TOP_CHANGES(...)
@@ -105,10 +86,14 @@ bool options_may_differ(const char *name)
     return row != NULL && row->free == FREE_OF_RANK;
 }
 
-int options_names(const char *const **names)
+int options_count(void)
 {
-    *names = option_names;
     return ROWS;
+}
+
+const char *option_name(int at)
+{
+    return option_rows[at].name;
 }
 
 const struct option_row *option_find(const char *name)
@@ -137,12 +122,12 @@ static const char *nearest_name(const char *name)
 {
     const char *dot = strrchr(name, '.');
     const char *field = dot != NULL ? dot + 1 : name;
-    const char *sections[SECTIONS], *const *names;
+    const char *sections[SECTIONS], *names[ROWS];
     const char *nearest;
-    const int count = options_names(&names);
 
     for (int i = 0; i < SECTIONS; i++) sections[i] = option_sections[i].name;
-    nearest = text_nearest(name, names, count);
+    for (int i = 0; i < ROWS; i++) names[i] = option_rows[i].name;
+    nearest = text_nearest(name, names, ROWS);
     if (nearest == NULL && dot == NULL)
         nearest = text_nearest(name, sections, SECTIONS);
     for (int i = 0; i < ROWS && nearest == NULL; i++)

@@ -84,8 +84,9 @@ status options_describe(struct text *out, bool markdown);
 /* Origin of "a.b", or ORIGIN_DEFAULT when unknown. */
 enum option_origin options_origin(const struct options_set *set,
                                   const char *name);
-/* Names of all options; returns the count. */
-int options_names(const char *const **names);
+/* How many options there are, and the name of one, counted from 0. */
+int options_count(void);
+const char *option_name(int at);
 /* Whether a resumed run may have another value than the run had. */
 bool options_may_change(const char *name);
 /* Whether ranks may have different values. */

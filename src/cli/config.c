@@ -56,15 +56,15 @@ status assignments_read(struct assignments *out, struct arguments *arguments)
 /* Whether an option of the architecture was set. */
 static bool says_model(const struct options_set *set)
 {
-    const char *const *names;
-    const int count = options_names(&names);
+    for (int i = 0; i < options_count(); i++) {
+        const char *name = option_name(i);
 
-    for (int i = 0; i < count; i++)
-        if (strncmp(names[i], "model.", 6) == 0 &&
-            strcmp(names[i], "model.dropout") != 0 &&
-            strcmp(names[i], "model.init_std") != 0 &&
-            options_origin(set, names[i]) != ORIGIN_DEFAULT)
+        if (strncmp(name, "model.", 6) == 0 &&
+            strcmp(name, "model.dropout") != 0 &&
+            strcmp(name, "model.init_std") != 0 &&
+            options_origin(set, name) != ORIGIN_DEFAULT)
             return true;
+    }
     return false;
 }
 

@@ -165,19 +165,18 @@ static status compare_sets(struct runs_compared *out, struct arena *arena,
                            const struct options_set *a,
                            const struct options_set *b)
 {
-    const char *const *names;
-    const int count = options_names(&names);
+    const int count = options_count();
     void *memory;
 
     TRY(arena_take_array(arena, (size_t)count, sizeof *out->options,
                          &memory));
     out->options = memory;
     for (int i = 0; i < count; i++) {
-        struct option_difference one = {.name = names[i]};
+        struct option_difference one = {.name = option_name(i)};
 
-        if (strcmp(names[i], "run.dir") == 0) continue;
-        TRY(copy_option(a, names[i], arena, &one.a));
-        TRY(copy_option(b, names[i], arena, &one.b));
+        if (strcmp(one.name, "run.dir") == 0) continue;
+        TRY(copy_option(a, one.name, arena, &one.a));
+        TRY(copy_option(b, one.name, arena, &one.b));
         if (strcmp(one.a, one.b) != 0)
             out->options[out->option_count++] = one;
     }

@@ -535,17 +535,15 @@ static const char options_head[] =
 static status option_rows(struct text *out, const struct options_set *set,
                           const struct options_set *defaults, bool want)
 {
-    const char *const *names;
-    const int count = options_names(&names);
-
     TRY(text_append_string(out, options_head));
-    for (int i = 0; i < count; i++) {
-        const enum option_origin origin = options_origin(set, names[i]);
+    for (int i = 0; i < options_count(); i++) {
+        const char *name = option_name(i);
+        const enum option_origin origin = options_origin(set, name);
         bool same = origin == ORIGIN_DEFAULT;
 
         if (origin == ORIGIN_RUN)
-            TRY(is_default(set, defaults, names[i], &same));
-        if (same == want) TRY(option_row(out, set, names[i], origin));
+            TRY(is_default(set, defaults, name, &same));
+        if (same == want) TRY(option_row(out, set, name, origin));
     }
     return text_append_string(out, "</table>\n");
 }

@@ -24,8 +24,6 @@ static status hash_program(uint32_t *hash)
 /* One line for everything that must agree: "train.batch=16". */
 static status describe(const struct options_set *set, struct text *out)
 {
-    const char *const *names;
-    const int count = options_names(&names);
     struct text value = {0};
     uint32_t hash;
     status result;
@@ -35,12 +33,14 @@ static status describe(const struct options_set *set, struct text *out)
              text_printf(out, "program=%s (build %08x, numerics %d)\n",
                          LOCKSTEP_VERSION, hash,
                          LOCKSTEP_NUMERICS_VERSION));
-    for (int i = 0; i < count; i++) {
-        if (options_may_differ(names[i])) continue;
+    for (int i = 0; i < options_count(); i++) {
+        const char *name = option_name(i);
+
+        if (options_may_differ(name)) continue;
         text_free(&value);
-        TRY_GOTO(done, result, options_get_text(set, names[i], &value));
+        TRY_GOTO(done, result, options_get_text(set, name, &value));
         TRY_GOTO(done, result,
-                 text_printf(out, "%s=%s\n", names[i],
+                 text_printf(out, "%s=%s\n", name,
                              value.bytes != NULL ? value.bytes : ""));
     }
 done:

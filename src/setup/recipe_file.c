@@ -36,17 +36,16 @@ static bool is_key(const char *name)
 
 static status check_keys(const struct options_set *file, const char *path)
 {
-    const char *const *names;
-    const int count = options_names(&names);
+    for (int i = 0; i < options_count(); i++) {
+        const char *name = option_name(i);
 
-    for (int i = 0; i < count; i++)
-        if (options_origin(file, names[i]) != ORIGIN_DEFAULT &&
-            !is_key(names[i]))
+        if (options_origin(file, name) != ORIGIN_DEFAULT && !is_key(name))
             FAIL(ERR_CONFIG, "%s: %s is no key of a recipe; a recipe file has "
                              "numerics.recipe, .recipe_rows, .recipe_steps, "
                              ".recipe_history, .accumulator, .high_first and "
                              ".high_last",
-                 path, names[i]);
+                 path, name);
+    }
     return OK;
 }
 

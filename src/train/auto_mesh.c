@@ -277,17 +277,17 @@ status auto_mesh_choose(const struct auto_mesh *request)
 /* "mesh.tensor=2\nzero=fsdp\n": what search set. */
 static status describe(const struct options_set *set, struct text *out)
 {
-    const char *const *names;
-    const int count = options_names(&names);
     struct text value = {0};
     status result = OK;
 
-    for (int i = 0; i < count && result == OK; i++) {
-        if (options_origin(set, names[i]) != ORIGIN_SEARCH) continue;
+    for (int i = 0; i < options_count() && result == OK; i++) {
+        const char *name = option_name(i);
+
+        if (options_origin(set, name) != ORIGIN_SEARCH) continue;
         value.length = 0;
-        result = options_get_text(set, names[i], &value);
+        result = options_get_text(set, name, &value);
         if (result == OK)
-            result = text_printf(out, "%s=%.*s\n", names[i],
+            result = text_printf(out, "%s=%.*s\n", name,
                                  (int)value.length, value.bytes);
     }
     text_free(&value);

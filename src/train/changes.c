@@ -44,7 +44,6 @@ static status compare(struct text *words, const char *config,
 {
     struct options_set before = {0};
     struct text text = {0};
-    const char *const *names;
     status result;
 
     TRY_GOTO(done, result, options_init(&before));
@@ -52,11 +51,12 @@ static status compare(struct text *words, const char *config,
              file_read_regular(config, CONFIG_BYTES_MOST, &text));
     TRY_GOTO(done, result, options_read_text(&before, text.bytes, text.length,
                                              config, ORIGIN_RUN));
-    const int count = options_names(&names);
+    for (int i = 0; i < options_count(); i++) {
+        const char *name = option_name(i);
 
-    for (int i = 0; i < count; i++)
-        if (!is_place(names[i]))
-            TRY_GOTO(done, result, add_change(words, names[i], &before, now));
+        if (!is_place(name))
+            TRY_GOTO(done, result, add_change(words, name, &before, now));
+    }
 done:
     options_free(&before);
     text_free(&text);

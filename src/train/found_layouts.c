@@ -103,8 +103,7 @@ status found_plan(struct found_layouts *h, struct candidate *c, bool grid,
                   found_plan_one *plan)
 {
     const struct options kept = h->forecast.set.values;
-    const char *const *names;
-    const size_t rows = (size_t)options_names(&names);
+    const size_t rows = (size_t)options_count();
     unsigned char origins[ORIGINS];
     char settings[HUNTED_SETTINGS][HUNTED_SETTING];
     const int count = found_settings(&c->layout, &h->forecast.shape, grid,
@@ -241,8 +240,7 @@ static status open_copy(struct found_layouts *copy,
                         const struct found_layouts *h)
 {
     struct options_set *set = &copy->forecast.set;
-    const char *const *names;
-    const size_t rows = (size_t)options_names(&names);
+    const size_t rows = (size_t)options_count();
     void *memory = NULL;
 
     *copy = *h;
