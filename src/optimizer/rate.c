@@ -15,36 +15,41 @@ static const char *const decays[] = {"linear", "sqrt", "cosine", "exponential",
 enum { CURVES = sizeof curves / sizeof curves[0],
        DECAYS = sizeof decays / sizeof decays[0] };
 
-/* The index of a name, or -1. */
-static int find(const char *name, const char *const *names, int count)
+struct choice {
+    const char *option, *words; /* words: all names, for people */
+    const char *const *names;
+    int count;
+};
+
+static status find(int *at, const char *name, const struct choice *c)
 {
-    for (int i = 0; i < count; i++)
-        if (strcmp(names[i], name) == 0) return i;
-    return -1;
+    const char *near;
+
+    for (*at = 0; *at < c->count; ++*at)
+        if (strcmp(c->names[*at], name) == 0) return OK;
+    near = text_nearest(name, c->names, c->count);
+    FAIL(ERR_CONFIG, "%s: %s is not %s%s%s", c->option, name, c->words,
+         near ? "; nearest: " : "", near ? near : "");
 }
 
 status rate_curve_parse(const char *name, enum rate_curve *out)
 {
-    const int at = find(name, curves, CURVES);
-    const char *near = at < 0 ? text_nearest(name, curves, CURVES) : NULL;
+    int at;
 
-    if (at < 0)
-        FAIL(ERR_CONFIG, "optimizer.schedule: %s is not constant, linear, "
-                         "cosine, wsd or inverse_sqrt%s%s", name,
-             near ? "; nearest: " : "", near ? near : "");
+    TRY(find(&at, name, &(struct choice){
+        "optimizer.schedule", "constant, linear, cosine, wsd or inverse_sqrt",
+        curves, CURVES}));
     *out = (enum rate_curve)at;
     return OK;
 }
 
 status rate_decay_parse(const char *name, enum rate_decay *out)
 {
-    const int at = find(name, decays, DECAYS);
-    const char *near = at < 0 ? text_nearest(name, decays, DECAYS) : NULL;
+    int at;
 
-    if (at < 0)
-        FAIL(ERR_CONFIG, "optimizer.decay_type: %s is not linear, sqrt, "
-                         "cosine, exponential or inverse%s%s", name,
-             near ? "; nearest: " : "", near ? near : "");
+    TRY(find(&at, name, &(struct choice){
+        "optimizer.decay_type", "linear, sqrt, cosine, exponential or inverse",
+        decays, DECAYS}));
     *out = (enum rate_decay)at;
     return OK;
 }
