@@ -279,8 +279,9 @@ static void fill_slots(struct memory_copy *copy, int file)
     board_slots(copy->slot_bytes);
 }
 
-/* Whether nobody has written there: memory is older than a generation where a
- * supervisor dies before its journal has a line. */
+/* Whether nobody has written there. Memory of an agent outlives a supervisor,
+ * and a supervisor that dies before its journal has a line is followed by
+ * another first generation. */
 static bool slots_are_new(const struct memory_copy *copy, int file)
 {
     for (int i = 0; i < COPY_SLOTS; i++) {
@@ -445,18 +446,15 @@ status memory_copy_restore(struct memory_copy *copy, int64_t step,
         other = copy->slots[0];
     }
     CHECK(atomic_load(&kept->step) == step);
-    /* A newer one, which another rank has not, would let the next copy be
-     * written over this one: then no step would be whole on all ranks. */
+    /* A newer one, which not all ranks have, is not of the history any more,
+     * and would let the next copy be written over this one: then no step would
+     * be whole on all ranks. */
     if (atomic_load(&other->step) > step) copy_slot_spoil(other);
     if (copy->turns.step != NULL)
         TRY(two_slots_take(&copy->turns, kept == copy->slots[0] ? 0 : 1));
     else if (rows_move(copy->pipeline, slot_rows(kept), false) != kept->sum)
         FAIL(ERR_MEMORY, "the copy of step %" PRId64 " changed while it was "
              "read", step);
-    /* Newer ones, which not all ranks have, are not of the history any more. */
-    for (int i = 0; i < COPY_SLOTS; i++)
-        if (atomic_load(&copy->slots[i]->step) > step)
-            copy_slot_spoil(copy->slots[i]);
     copy->carried = kept->carried != 0;
     copy->newest = copy->done = step;
     board_copied(copy->newest);
