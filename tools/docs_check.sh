@@ -10,6 +10,7 @@
 # after <!-- expect --> names lines that the output so far must contain; `...`
 # stands for anything. demo/ holds a small stand-in for what `make demo` makes.
 # mpirun runs as root with more ranks than cores, or not where Open MPI is absent.
+# The port 7077 of the loopback address becomes one by chance: others may run this.
 # A block ```sh that cannot be run here stands after <!-- not run: WHY -->, and is
 # listed; one after neither is a fault.
 # Files in docs/generated must equal what the program prints; the examples of
@@ -117,6 +118,7 @@ lasted() {
 check_page() { # PAGE
     local page=$1 room=$copy/rooms/${1//\//_} said=$copy/said/${1//\//_}
     local script=$room/script.sh output=$room/output start=$SECONDS
+    local port=$((20000 + RANDOM % 12000)) # none that systems give to clients
     mkdir -p "$room"
     {
         echo 'set -e'
@@ -128,7 +130,7 @@ check_page() { # PAGE
             declare -f prepare_examples lockstep_or_differs
             echo 'prepare_examples; lockstep() { lockstep_or_differs "$@"; }' ;;
         esac
-        script_of "$page"
+        script_of "$page" | sed "s/127\.0\.0\.1:7077/127.0.0.1:$port/"
     } >"$script"
     copy_tree "$script" "$room/tree"
     if (cd "$room/tree" && BUILD=build OUTPUT=$output PATH=$room/tree/build:$PATH \
@@ -200,8 +202,8 @@ prepare_demo
 if [ -e "$BUILD/comm_openmpi.so" ] && command -v mpirun.openmpi >/dev/null; then
     mpirun='mpirun() { mpirun.openmpi --allow-run-as-root --oversubscribe "$@"; }'
 else
-    mpirun='mpirun() { echo "skipped: mpirun"; }'
-    echo "skipped: what mpirun starts; no Open MPI on this machine"
+    mpirun='mpirun() { echo "left out: mpirun"; }'
+    echo "left out: what mpirun starts; no Open MPI on this machine"
 fi
 check_marks "${pages[@]}"
 check_pages "${pages[@]}"
