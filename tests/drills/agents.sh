@@ -77,7 +77,8 @@ says "fewer ranks have another schedule" spares/control/journal.jsonl \
 await spares/control/journal.jsonl '"event": "grows"'
 survivor=$(process spares 0)
 await spares/control/journal.jsonl '"event": "layout".*"ranks": 4'
-[ "${others%% *}" = "$survivor" ] && ok "rank 0 was never restarted"
+if [ "${others%% *}" = "$survivor" ]; then ok "rank 0 was never restarted"
+else bad "rank 0 was never restarted" "$survivor after ${others%% *}" log; fi
 # shellcheck disable=SC2086
 stops "spares, fewer ranks, more again" spares "$child" config.yaml $base
 says "it went on with fewer ranks" spares/control/journal.jsonl \
