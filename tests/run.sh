@@ -7,7 +7,8 @@
 #
 # THIRD=2/3: every third of the table's models, the unit tests, the scripts.
 # ONLY: of the scripts these, by their names. What needs a program that is not
-# here ends with 77 and says so: it is "not run", neither passed nor failed.
+# here ends with 77 and says so: it is "not run", neither passed nor failed. What
+# a test that passes leaves out is printed below it.
 # Names the ten that used processors longest. Ends with a line "N passed, N
 # failed"; exit 1 when something failed.
 set -u
@@ -23,6 +24,12 @@ used() {
         printf "%.0f", 60 * (t[1] + t[3]) + t[2] + t[4] }' "$1"
 }
 
+# Prints what a test says that it left out; cmocka says it twice.
+left_out() { # FILE
+    grep -aE '^(left out: |\[  SKIPPED \] [a-z0-9_]+$)' "$1" |
+        sed 's/^\[  SKIPPED \]/left out:/' | sort -u
+}
+
 # part NAME COMMAND...: one line each; the output only when it failed
 part() {
     local name=$1 start=$SECONDS verdict=ok
@@ -35,7 +42,8 @@ part() {
         failed+=("$name") ;;
     esac
     printf '%-6s %4d s  %s\n' "$verdict" $((SECONDS - start)) "$name"
-    [ "$verdict" = ok ] || tail -n 60 "$log" | sed 's/^/    /'
+    if [ "$verdict" = ok ]; then left_out "$log"; else tail -n 60 "$log"; fi |
+        sed 's/^/    /'
 }
 
 # A part beside others, `at_once` of them: what it has to say goes into a file
@@ -62,10 +70,10 @@ beside() { # NAME COMMAND...
             times >"$said.used"
             printf '%-6s %4d s %4d s of processors  %s\n' "$verdict" \
                 $((SECONDS - start)) "$(used "$said.used")" "$name"
-            [ "$verdict" = ok ] || {
+            if [ "$verdict" = ok ]; then left_out "$said.log"; else
                 head -n -60 "$said.log" | grep -a '^FAILED'
                 tail -n 60 "$said.log"
-            } | sed 's/^/    /'
+            fi | sed 's/^/    /'
         } >"$said"
         cat "$said"
     } &
@@ -113,6 +121,17 @@ long="kernels/test_attention kernels/test_kernels kernels/test_matmul
     kernels/test_attention_narrow inference/test_likelihood nn/test_program
     step/test_golden_parts"
 
+# Instructions for which there are kernels, and which no test can run here.
+say_instructions() {
+    local name lacking=
+    [ "$(uname -m)" = x86_64 ] || return 0
+    for name in avx2 avx512bw avx512_bf16 avx512_vnni avx_vnni amx_bf16; do
+        grep -qw "$name" /proc/cpuinfo || lacking+=" $name"
+    done
+    [ -z "$lacking" ] ||
+        echo "    left out: kernels for$lacking, which this processor lacks"
+}
+
 unit() {
     local unit all without number=0 programs=()
     without=$(echo ${WITHOUT:-}) # one space between names
@@ -139,6 +158,7 @@ unit() {
     [ ${#programs[@]} -gt 0 ] || return 0
     part "unit tests build" make -j"$at_once" BUILD="$BUILD" \
         "${programs[@]}"
+    case ${programs[*]} in *kernels/*) say_instructions ;; esac
     for program in "${programs[@]}"; do
         beside "${program#"$BUILD/"}" "$program"
     done

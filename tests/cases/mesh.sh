@@ -146,7 +146,7 @@ begun=
 for mpi in openmpi mpich; do
     if ! [ -e "$LOCKSTEP_PLUGINS/comm_$mpi.so" ] ||
         ! command -v mpirun.$mpi >/dev/null; then
-        echo "skipped: no $mpi"
+        echo "left out: no $mpi"
         continue
     fi
     begun="$begun $mpi"

@@ -31,6 +31,24 @@ code=$?
 [ "$(tail -n 1 "$work/out")" = "0 passed, 0 failed" ] && ok ||
     bad "run.sh counts what was not run: $(tail -n 1 "$work/out")"
 
+# A test that passes prints what it left out, and nothing else of it is printed.
+mkdir -p "$work/small/tests/cases"
+cp tests/run.sh "$work/small/tests"
+cat >"$work/small/tests/cases/moon.sh" <<'END'
+#!/bin/sh
+echo "what it says else"
+echo "left out: the other side, nobody is there"
+echo "[  SKIPPED ] craters"
+END
+chmod +x "$work/small/tests/cases/moon.sh"
+(cd "$work/small" && BUILD=build ONLY=moon tests/run.sh scripts) >"$work/out" 2>&1
+for line in '    left out: the other side, nobody is there' '    left out: craters' \
+    '1 passed, 0 failed'; do
+    grep -qx "$line" "$work/out" && ok ||
+        { bad "run.sh does not print \"$line\""; tell; }
+done
+grep -q "says else" "$work/out" && bad "run.sh prints all that a test says"
+
 # Headers that the compiler does not find are named with their packages, before
 # anything is compiled.
 cat >"$work/cc" <<'END'

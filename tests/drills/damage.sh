@@ -180,9 +180,8 @@ else ok "a flipped token under a seal"; fi
 cut_while_read "tokens cut while they are read"
 cut_while_read "tokens cut, ranks as threads" --ranks 2 --set mesh.data=2
 
-for mpi in openmpi mpich; do
-    [ -e "$BUILD/comm_$mpi.so" ] && command -v mpirun.$mpi >/dev/null ||
-        continue
+find_mpi
+for mpi in $mpis; do
     flags=
     [ $mpi = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     rm -rf run

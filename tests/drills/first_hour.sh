@@ -117,9 +117,8 @@ grep -qE '^total  .*[0-9] [KM]iB  +[0-9]+ bytes$' out &&
     bad "memory in units, then in bytes" "has another form" out
 
 # --- the hint where checkpoints are gone, under mpirun ---
-for mpi in openmpi mpich; do
-    if [ ! -e "$BUILD/comm_$mpi.so" ] || ! command -v mpirun.$mpi >/dev/null
-    then echo "left out: no $mpi on this machine"; continue; fi
+find_mpi
+for mpi in $mpis; do
     more=
     [ $mpi = mpich ] || more="--oversubscribe --allow-run-as-root"
     [ -e many ] || { must train config.yaml --run many --ranks 2; }

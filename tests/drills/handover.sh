@@ -143,6 +143,6 @@ END
     [ ! -e no ] || bad "beyond the range" "something was left"
     expect "but not of bfloat16" 0 "bfloat16" export hf32 yes --dtype bfloat16
 else
-    echo "skipped: rounding needs python3"
+    echo "left out: rounding needs python3"
 fi
 report

@@ -48,7 +48,7 @@ if [ -z "$as" ] || $as "$by" version >log 2>&1; then
         check_said "$run cannot be written" 74 "locked" $? log
     done
 else
-    echo "skipped: no other user can be tried here"
+    echo "left out: no other user can be tried here"
 fi
 chmod 700 locked
 
@@ -129,7 +129,7 @@ then
     if same_run whole shut; then ok "read-only for a while: the same bytes"
     else bad "read-only for a while: the same bytes" "$why" log; fi
 else
-    echo "skipped: a real full disk needs root and mount"
+    echo "left out: a real full disk needs root and mount"
 fi
 
 # A limit on the size of files stands for it elsewhere.

@@ -126,12 +126,8 @@ expect "striped tokens are outside the grid" 78 "numerics.mode=fast" train \
     --set context.kind=striped --set numerics.grid_context=2
 
 # The same ranks as processes, under each MPI that is here.
-for mpi in openmpi mpich; do
-    if [ ! -e "$BUILD/comm_$mpi.so" ] || ! command -v mpirun.$mpi >/dev/null
-    then
-        echo "skipped: no $mpi on this machine"
-        continue
-    fi
+find_mpi
+for mpi in $mpis; do
     flags=
     [ $mpi = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     rm -rf other

@@ -31,12 +31,8 @@ launched() { # MPI RANKS RUN
     timeout 100 "mpirun.$1" $flags -n "$2" "$program" train config.yaml \
         --run "$3" >log 2>&1
 }
-for mpi in openmpi mpich; do
-    if [ ! -e "$BUILD/comm_$mpi.so" ] || ! command -v mpirun.$mpi >/dev/null
-    then
-        echo "skipped: no $mpi on this machine"
-        continue
-    fi
+find_mpi
+for mpi in $mpis; do
     for ranks in 2 4; do
         if launched $mpi $ranks $mpi$ranks; then same_as_one $mpi$ranks
         else bad "$mpi, $ranks ranks" "exit $?" log

@@ -107,12 +107,8 @@ rm -rf moved/ckpt/step-000000[23]?
 printf 'step-00000015' >moved/ckpt/latest
 must resume moved --ranks 4 --set mesh.pipe=2 --set schedule.name=1f1b
 same_as_one moved
-for mpi in openmpi mpich; do
-    if [ ! -e "$BUILD/comm_$mpi.so" ] || ! command -v mpirun.$mpi >/dev/null
-    then
-        echo "skipped: no $mpi on this machine"
-        continue
-    fi
+find_mpi
+for mpi in $mpis; do
     flags=
     [ $mpi = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     # shellcheck disable=SC2086

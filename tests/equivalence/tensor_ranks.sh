@@ -102,12 +102,8 @@ launched() { # MPI RANKS RUN ARGUMENT...
     timeout 100 "mpirun.$mpi" $flags -n "$ranks" "$program" train config.yaml \
         --run "$run" "$@" >log 2>&1
 }
-for mpi in openmpi mpich; do
-    if [ ! -e "$BUILD/comm_$mpi.so" ] || ! command -v mpirun.$mpi >/dev/null
-    then
-        echo "skipped: no $mpi on this machine"
-        continue
-    fi
+find_mpi
+for mpi in $mpis; do
     if launched $mpi 4 ${mpi}4 --set mesh.tensor=2 --set mesh.data=2 \
         --set tensor.overlap=2
     then same_as_one ${mpi}4

@@ -159,14 +159,10 @@ must resume moved --ranks 2 --set zero=zero1 --set train.micro_batch=1
 same_as_one moved
 
 # The same ranks as processes.
-for mpi in openmpi mpich; do
+find_mpi
+for mpi in $mpis; do
     flags=
     [ $mpi = openmpi ] && flags="--allow-run-as-root --oversubscribe"
-    if [ ! -e "$BUILD/comm_$mpi.so" ] || ! command -v mpirun.$mpi >/dev/null
-    then
-        echo "skipped: no $mpi on this machine"
-        continue
-    fi
     for zero in zero1 zero2 fsdp; do
         # shellcheck disable=SC2086
         if timeout 100 mpirun.$mpi $flags -n 4 "$program" train config.yaml \
