@@ -422,6 +422,20 @@ status directory_make(const char *path)
     return OK;
 }
 
+status directory_make_temporary(char *out, const char *name)
+{
+    const char *set = getenv("TMPDIR");
+    const char *place = set == NULL || set[0] == '\0' ? "/tmp" : set;
+    const int length = snprintf(out, PATH_BYTES, "%s/lockstep-%s-XXXXXX",
+                                place, name);
+
+    if (length < PATH_BYTES && mkdtemp(out) != NULL) return OK;
+    out[0] = '\0';
+    FAIL(ERR_IO, "%.200s: cannot make a temporary directory there: %s; TMPDIR "
+         "can name another place", place,
+         length < PATH_BYTES ? strerror(errno) : "the path is too long");
+}
+
 status directory_sync(const char *path)
 {
     const int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

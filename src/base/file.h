@@ -100,6 +100,9 @@ bool file_is_gone(const char *path); /* not there; other errors are no answer */
 bool file_is_directory(const char *path);
 status file_size(const char *path, int64_t *bytes);
 status directory_make(const char *path);     /* with parents; exists: OK */
+/* An empty one of the caller's own in $TMPDIR (/tmp), whose name begins with
+ * lockstep and `name`; the caller removes it. Of [PATH_BYTES]; ERR_IO: "". */
+status directory_make_temporary(char *out, const char *name);
 status directory_sync(const char *path);
 /* With what is in it. Of a link the link goes, never what it points to. */
 status directory_remove(const char *path);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* data.c - which documents a step of a run sees: data show. */
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/arena.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "checkpoint/run_dir.h"
 #include "cli/config.h"
@@ -114,14 +113,7 @@ static status showing_open(struct showing *show, struct arguments *arguments)
     show->fragments = memory;
     run = o->run.dir;
     if (o->data.cache[0] == '\0' && (run[0] == '\0' || !file_exists(run))) {
-        const char *base = getenv("TMPDIR");
-
-        TRY(path_join(show->own_cache, PATH_BYTES,
-                      base != NULL ? base : "/tmp", "lockstep-data-XXXXXX"));
-        if (mkdtemp(show->own_cache) == NULL) {
-            show->own_cache[0] = '\0';
-            FAIL(ERR_IO, "cannot create a temporary directory; set data.cache");
-        }
+        TRY(directory_make_temporary(show->own_cache, "data"));
         run = show->own_cache;
     }
     TRY(feed_open(&show->feed, &show->setup, run_tokenizer_of(&show->tokenizer),

@@ -3,7 +3,6 @@
  * widths, with and without muP. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "cli/config.h"
@@ -242,18 +241,12 @@ static status check(struct checking *c)
 status command_mup(struct arguments *arguments)
 {
     struct checking c = {.arguments = arguments, .steps = 5};
-    const char *temporary = getenv("TMPDIR");
     status result;
 
     TRY(read_widths(&c, arguments_text(arguments, "widths", "64,128,256")));
     TRY(arguments_integer(arguments, "steps", 1, STEPS_MOST, &c.steps));
     TRY(arguments_integer(arguments, "base", 1, 1 << 20, &c.base));
-    if (temporary == NULL || temporary[0] == '\0') temporary = "/tmp";
-    if (snprintf(c.cache, sizeof c.cache, "%s/lockstep-mup-XXXXXX",
-                 temporary) >= (int)sizeof c.cache ||
-        mkdtemp(c.cache) == NULL)
-        FAIL(ERR_IO, "%s: cannot create a directory for token files there",
-             temporary);
+    TRY(directory_make_temporary(c.cache, "mup"));
     result = check(&c);
     for (int p = 0; p < 2; p++)
         for (int w = 0; w < c.count; w++) coordinates_free(&c.items[p][w]);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify.c - the promise, proved on the user's own machine: the same few steps
  * under several layouts against one rank. */
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "cli/layouts.h"
@@ -328,15 +326,6 @@ static status verify(struct verification *v)
     return OK;
 }
 
-static status make_cache(struct verification *v)
-{
-    snprintf(v->cache, sizeof v->cache, "%s/lockstep-verify-XXXXXX",
-             getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
-    if (mkdtemp(v->cache) == NULL)
-        FAIL(ERR_IO, "%s: cannot create a directory there", v->cache);
-    return OK;
-}
-
 /* The body of a rank: without a launcher the only one, which starts threads
  * for each layout. */
 static status verify_rank(void *argument, struct group *world)
@@ -345,7 +334,7 @@ static status verify_rank(void *argument, struct group *world)
     status result;
 
     v.world = world;
-    result = leads(&v) ? make_cache(&v) : OK;
+    result = leads(&v) ? directory_make_temporary(v.cache, "verify") : OK;
     if (world != NULL) {
         TRY(comm_agree(world, result));
         result = comm_broadcast(world, tensor_1d(v.cache, DTYPE_U8,

@@ -262,6 +262,40 @@ TEST(directories_are_made_listed_and_removed)
     FAILS(directory_remove(outside), ERR_MISSING, "");
 }
 
+TEST(temporary_directories_lie_where_they_are_asked_for)
+{
+    char one[PATH_BYTES], two[PATH_BYTES], *kept = getenv("TMPDIR");
+    char long_path[PATH_BYTES + 1];
+    size_t length;
+
+    kept = kept != NULL ? strdup(kept) : NULL;
+    test_directory(directory);
+    length = strlen(directory);
+    setenv("TMPDIR", directory, 1);
+    IS_OK(directory_make_temporary(one, "x"));
+    IS_OK(directory_make_temporary(two, "x"));
+    CHECK(strncmp(one, directory, length) == 0 &&
+          strncmp(one + length, "/lockstep-x-", 12) == 0);
+    CHECK(file_is_directory(one) && file_is_directory(two));
+    CHECK(strcmp(one, two) != 0);
+    setenv("TMPDIR", in_directory("none"), 1);
+    FAILS(directory_make_temporary(one, "x"), ERR_IO,
+          "none: cannot make a temporary directory there: No such file");
+    EQUAL_TEXT(one, "");
+    memset(long_path, '/', sizeof long_path);
+    long_path[PATH_BYTES] = '\0';
+    setenv("TMPDIR", long_path, 1);
+    FAILS(directory_make_temporary(one, "x"), ERR_IO, "the path is too long");
+    setenv("TMPDIR", "", 1);
+    IS_OK(directory_make_temporary(one, "x"));
+    CHECK(strncmp(one, "/tmp/lockstep-x-", 16) == 0);
+    IS_OK(directory_remove(one));
+    IS_OK(directory_remove(directory));
+    if (kept != NULL) setenv("TMPDIR", kept, 1);
+    else unsetenv("TMPDIR");
+    free(kept);
+}
+
 TEST(paths_are_joined_with_one_slash)
 {
     static const struct {
@@ -351,6 +385,7 @@ TEST_MAIN(temporary_names_differ_between_writers,
           files_are_mapped, a_failed_write_leaves_the_old_file,
           a_name_to_write_is_one_of_a_file,
           a_pipe_stays_one, directories_are_made_listed_and_removed,
+          temporary_directories_lie_where_they_are_asked_for,
           paths_are_joined_with_one_slash,
           a_part_of_a_file_is_read_as_far_as_it_goes,
           a_lock_ends_with_its_process)
