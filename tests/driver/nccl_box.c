@@ -1,20 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl_box.c - messages as files in memory. */
+/* nccl_box.c - messages as files in memory, or in the directory NCCL_BOXES. */
 #include "tests/driver/nccl_box.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH_MOST = 200 };
+enum { PATH_MOST = 400 };
+
+static const char *place(void)
+{
+    const char *set = getenv("NCCL_BOXES");
+
+    return set != NULL ? set : "/dev/shm";
+}
 
 static void path_of(const struct box_name *n, char out[PATH_MOST])
 {
-    snprintf(out, PATH_MOST, "/dev/shm/lockstep-nccl-%s-%c%llu-%d-%d", n->comm,
-             n->kind, (unsigned long long)n->number, n->from, n->to);
+    snprintf(out, PATH_MOST, "%s/lockstep-nccl-%s-%c%llu-%d-%d", place(),
+             n->comm, n->kind, (unsigned long long)n->number, n->from, n->to);
 }
 
 static bool write_all(int file, const char *data, int64_t bytes)
@@ -72,7 +80,7 @@ void box_clear(const char *comm)
     char pattern[PATH_MOST];
     glob_t found;
 
-    snprintf(pattern, sizeof pattern, "/dev/shm/lockstep-nccl-%s-*", comm);
+    snprintf(pattern, sizeof pattern, "%s/lockstep-nccl-%s-*", place(), comm);
     if (glob(pattern, GLOB_NOSORT, NULL, &found) != 0) return;
     for (size_t i = 0; i < found.gl_pathc; i++) unlink(found.gl_pathv[i]);
     globfree(&found);
