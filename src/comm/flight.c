@@ -151,6 +151,22 @@ struct flight_entry flight_position(const struct flight *flight)
     return last != NULL ? sound(last) : (struct flight_entry){0};
 }
 
+struct flight_entry flight_aside(const struct flight *flight)
+{
+    const struct flight_entry *open = NULL;
+
+    for (int i = 0; i < FLIGHT_ENTRIES; i++) {
+        const struct flight_entry *e = &flight->entries[i];
+
+        if (e->number == 0 || e->ended_ns != 0 ||
+            e->channel == CHANNEL_NOW || e->kind == COMM_SEND ||
+            e->kind == COMM_RECV)
+            continue;
+        if (open == NULL || e->number < open->number) open = e;
+    }
+    return open != NULL ? sound(open) : (struct flight_entry){0};
+}
+
 struct flight_doing flight_doing(const struct flight *flight)
 {
     struct flight_doing d = {.turn = atomic_load(&flight->turn),

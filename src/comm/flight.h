@@ -78,6 +78,9 @@ bool flight_meets(const struct flight_entry *entry);
 /* The oldest call outside the background that has not ended, else the newest
  * that has; number 0: there is none. Texts end, numbers are in range. */
 struct flight_entry flight_position(const struct flight *flight);
+/* The oldest collective in the background that has not ended; number 0: none
+ * is under way. */
+struct flight_entry flight_aside(const struct flight *flight);
 /* Its text ends, numbers are in range. usual_ns is 0 if it changes just now. */
 struct flight_doing flight_doing(const struct flight *flight);
 /* Writes what another machine said of a rank. */

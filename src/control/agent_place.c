@@ -311,11 +311,14 @@ static void copy_page(const struct agent *agent, int index,
     out->sentence[sizeof out->sentence - 1] = '\0';
     for (uint64_t i = 0; i < REPORT_ENTRIES && i < calls; i++)
         out->last[i] = page->flight.entries[(calls - i) % FLIGHT_ENTRIES];
-    /* One that it is still in may be older than those. */
+    /* Calls that it is still in may be older. */
     const struct flight_entry position = flight_position(&page->flight);
+    const struct flight_entry aside = flight_aside(&page->flight);
 
     if (position.ended_ns == 0 && position.number + REPORT_ENTRIES <= calls)
         out->last[REPORT_ENTRIES - 1] = position;
+    if (aside.number != 0 && aside.number + REPORT_ENTRIES <= calls)
+        out->last[REPORT_ENTRIES - 2] = aside;
 }
 
 /* Threads of a rank that gets on need not be looked at. */

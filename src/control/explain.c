@@ -52,37 +52,39 @@ double sign_of_life_ms(const struct board *board, int rank, int64_t now_ns)
     return 1e-6 * (double)(now_ns - newest);
 }
 
-/* Whether the rank began that call of that group. */
-static bool came(const struct flight *flight, const struct flight_entry *call)
+/* The record of a rank says about a call of a group: */
+enum arrival {
+    ARRIVED, /* it began the call, or a later one of the group */
+    MISSING, /* it has called the group before, and no more */
+    UNKNOWN  /* nothing: of another group; or its calls of this one are too
+              * long ago, or no report of its machine had one */
+};
+
+static enum arrival arrival_of(const struct flight *flight,
+                               const struct flight_entry *call)
 {
-    for (int i = 0; i < FLIGHT_ENTRIES; i++) {
+    enum arrival found = UNKNOWN;
+
+    for (int i = 0; i < FLIGHT_ENTRIES && found != ARRIVED; i++) {
         const struct flight_entry *e = &flight->entries[i];
 
-        if (e->number != 0 && e->context == call->context &&
-            e->call == call->call && e->channel == call->channel)
-            return true;
+        if (e->number == 0 || e->context != call->context) continue;
+        found = MISSING;
+        if (e->channel == call->channel && e->kind != COMM_SEND &&
+            e->kind != COMM_RECV && e->call >= call->call)
+            found = ARRIVED;
     }
-    return false;
+    return found;
 }
 
-/* Whether the rank is of the group: it has called it before. */
-static bool knows(const struct flight *flight, uint64_t context)
-{
-    for (int i = 0; i < FLIGHT_ENTRIES; i++)
-        if (flight->entries[i].number != 0 &&
-            flight->entries[i].context == context)
-            return true;
-    return false;
-}
-
-/* The call that a rank has been in for longest. */
-static bool longest_wait(const struct board *board, struct flight_entry *out)
+/* The call that a rank has been in for longest, as `position` knows. */
+static bool longest_wait(const struct board *board, struct flight_entry *out,
+                         struct flight_entry (*position)(const struct flight *))
 {
     bool found = false;
 
     for (int i = 0; i < board->size; i++) {
-        const struct flight_entry e =
-            flight_position(&board->pages[i].flight);
+        const struct flight_entry e = position(&board->pages[i].flight);
 
         if (e.number == 0 || e.ended_ns != 0 || e.kind == COMM_SEND ||
             e.kind == COMM_RECV)
@@ -94,27 +96,56 @@ static bool longest_wait(const struct board *board, struct flight_entry *out)
     return found;
 }
 
+/* Appends the ranks of which the records say that; how many they are. */
+static int name_ranks(const struct board *board,
+                      const struct flight_entry *call, enum arrival wanted,
+                      char out[256])
+{
+    size_t used = strlen(out);
+    int count = 0;
+
+    for (int i = 0; i < board->size; i++) {
+        if (arrival_of(&board->pages[i].flight, call) != wanted) continue;
+        if (used < 240)
+            used += (size_t)snprintf(out + used, 256 - used, "%s rank %d",
+                                     count > 0 ? "," : "", i);
+        count++;
+    }
+    return count;
+}
+
+static int count_arrived(const struct board *board,
+                         const struct flight_entry *call)
+{
+    char names[256] = "";
+
+    return name_ranks(board, call, ARRIVED, names);
+}
+
 void explain_waits(const struct board *board, char out[256])
 {
     struct flight_entry call;
+    int silent;
     size_t used;
-    int missing = 0;
 
     out[0] = '\0';
-    if (!longest_wait(board, &call)) return;
-    used = (size_t)snprintf(out, 256, "%s on group %s (call %llu): did not "
-                            "arrive:", comm_kind_name(
-                                (enum comm_kind)call.kind), call.group,
-                            (unsigned long long)call.call);
-    for (int i = 0; i < board->size && used < 240; i++) {
-        const struct flight *flight = &board->pages[i].flight;
-
-        if (!knows(flight, call.context) || came(flight, &call)) continue;
-        used += (size_t)snprintf(out + used, 256 - used, "%s rank %d",
-                                 missing++ > 0 ? "," : "", i);
+    if (!longest_wait(board, &call, flight_position) &&
+        !longest_wait(board, &call, flight_aside))
+        return;
+    used = (size_t)snprintf(out, 256, "%s on group %s (call %llu): ",
+                            comm_kind_name((enum comm_kind)call.kind),
+                            call.group, (unsigned long long)call.call);
+    snprintf(out + used, 256 - used, "did not arrive:");
+    if (name_ranks(board, &call, MISSING, out) > 0) return;
+    silent = call.size <= board->size
+                 ? call.size - count_arrived(board, &call) : 0;
+    if (silent <= 0) {
+        snprintf(out + used, 256 - used, "all ranks arrived");
+    } else if (call.size == board->size) {
+        snprintf(out + used, 256 - used, "no record that these arrived:");
+        name_ranks(board, &call, UNKNOWN, out);
+    } else {
+        snprintf(out + used, 256 - used, "%d of its %d ranks: no record that "
+                 "they arrived", silent, call.size);
     }
-    if (missing == 0)
-        snprintf(out, 256, "%s on group %s (call %llu): all ranks arrived",
-                 comm_kind_name((enum comm_kind)call.kind), call.group,
-                 (unsigned long long)call.call);
 }

@@ -17,11 +17,15 @@ static struct board *open_board(int *file)
     return board;
 }
 
+static int size = RANKS; /* of the group */
+static enum channel channel = CHANNEL_NOW;
+
 static void enter(struct board *board, int rank, uint64_t call, bool ends)
 {
-    struct group group = {.context = 99, .size = RANKS, .label = "data"};
+    struct group group = {.context = 99, .size = size, .label = "data"};
     const struct comm_call all = {.kind = COMM_ALL_REDUCE};
-    const struct operation op = {.group = &group, .call = &all, .tag = call};
+    const struct operation op = {.group = &group, .call = &all, .tag = call,
+                                 .channel = channel};
     uint64_t entry;
 
     board_sit(board, rank);
@@ -50,6 +54,60 @@ TEST(the_missing_rank_is_named)
     enter(board, 1, 8, false);
     explain_waits(board, text);
     CHECK(strstr(text, "all ranks arrived") != NULL);
+    flight_attach(NULL);
+    board_close(board);
+    close(file);
+}
+
+/* Calls of the group before are long ago, or were not in the reports of its
+ * machine: "all ranks arrived" was said. */
+TEST(a_rank_without_a_record_did_not_arrive)
+{
+    int file;
+    struct board *board = open_board(&file);
+    char text[256];
+
+    enter(board, 0, 8, false);
+    enter(board, 2, 8, false);
+    explain_waits(board, text);
+    EQUAL_TEXT(text, "all-reduce on group data (call 8): no record that these "
+                     "arrived: rank 1");
+    board_clear(board);
+    size = 2;
+    enter(board, 0, 8, false);
+    explain_waits(board, text);
+    EQUAL_TEXT(text, "all-reduce on group data (call 8): 1 of its 2 ranks: no "
+                     "record that they arrived");
+    enter(board, 2, 9, true); /* it was in call 8, of which nobody reported */
+    explain_waits(board, text);
+    EQUAL_TEXT(text, "all-reduce on group data (call 8): all ranks arrived");
+    size = RANKS;
+    flight_attach(NULL);
+    board_close(board);
+    close(file);
+}
+
+/* Ranks that wait for gathers in the background are in no call: nothing was
+ * said. */
+TEST(a_rank_that_is_late_in_the_background_is_named)
+{
+    int file;
+    struct board *board = open_board(&file);
+    char text[256];
+
+    for (int rank = 0; rank < RANKS; rank++) enter(board, rank, 7, true);
+    channel = CHANNEL_BACKGROUND;
+    for (int rank = 0; rank < RANKS; rank++) enter(board, rank, 3, true);
+    enter(board, 0, 4, false);
+    enter(board, 0, 5, false);
+    enter(board, 1, 4, false);
+    explain_waits(board, text);
+    EQUAL_TEXT(text, "all-reduce on group data (call 4): did not arrive: "
+                     "rank 2");
+    channel = CHANNEL_NOW;
+    enter(board, 0, 8, false);
+    explain_waits(board, text);
+    CHECK(strstr(text, "(call 8): did not arrive: rank 1, rank 2") != NULL);
     flight_attach(NULL);
     board_close(board);
     close(file);
@@ -112,6 +170,9 @@ TEST(nonsense_in_a_page_is_no_harm)
     close(file);
 }
 
-TEST_MAIN(the_missing_rank_is_named, the_newest_sign_of_life_counts,
+TEST_MAIN(the_missing_rank_is_named,
+          a_rank_without_a_record_did_not_arrive,
+          a_rank_that_is_late_in_the_background_is_named,
+          the_newest_sign_of_life_counts,
           old_entries_give_way_to_new_ones,
           nonsense_in_a_page_is_no_harm)
