@@ -2,8 +2,14 @@
 /* report.c - the state of a supervised run. */
 #include "control/report.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/file.h"
 #include "comm/crew.h"
 #include "control/place.h"
 
@@ -30,11 +36,14 @@ static int64_t number_of(const struct json *line, const char *key)
     return found != NULL && found->kind == JSON_INTEGER ? found->integer : 0;
 }
 
-/* The process that had this number then, and not another since. */
+/* The process that had this number then, and not another since, nor one that
+ * has ended and that nobody has waited for: where the first process of a
+ * container waits for none, such ones stay. */
 static bool lives(int64_t process, int64_t began)
 {
     return process > 0 && began != 0 &&
-           crew_began((pid_t)process) == (uint64_t)began;
+           crew_began((pid_t)process) == (uint64_t)began &&
+           strchr("ZX", crew_state((pid_t)process)) == NULL;
 }
 
 /* A process of an agent outlives the rank that it was. */
@@ -112,6 +121,58 @@ static enum run_state find_state(const struct run_report *r)
     return r->result != NULL ? RUN_ENDED : RUN_DEAD;
 }
 
+/* Whether the process has that file open. */
+static bool has_open(int64_t process, const struct stat *file)
+{
+    char path[64];
+    struct dirent *entry;
+    struct stat found;
+    bool has = false;
+
+    snprintf(path, sizeof path, "/proc/%lld/fd", (long long)process);
+    DIR *files = opendir(path);
+
+    while (files != NULL && !has && (entry = readdir(files)) != NULL)
+        has = fstatat(dirfd(files), entry->d_name, &found, 0) == 0 &&
+              found.st_dev == file->st_dev && found.st_ino == file->st_ino;
+    if (files != NULL) closedir(files);
+    return has;
+}
+
+/* A supervisor that waits for agents has written no line yet, but holds the
+ * run's lock, with its number in it; 0: there is none. To try the lock could
+ * keep one out that begins just now. */
+static int64_t lock_holder(const char *run)
+{
+    char path[PATH_BYTES], text[32] = "";
+    struct stat found;
+    int file;
+
+    if (path_join(path, sizeof path, run, "control/lock") != OK ||
+        !file_exists(path) || file_open_own(path, O_RDONLY, &file) != OK) {
+        status_clear();
+        return 0;
+    }
+    const ssize_t got = read(file, text, sizeof text - 1);
+    const bool known = fstat(file, &found) == 0;
+    const int64_t process = got > 0 ? strtoll(text, NULL, 10) : 0;
+
+    close(file);
+    return process > 0 && known && has_open(process, &found) ? process : 0;
+}
+
+/* The one that wrote the end says no more. */
+static void see_successor(struct run_report *r, const char *run,
+                          int64_t before)
+{
+    const int64_t process = r->state >= RUN_ENDED ? lock_holder(run) : 0;
+
+    if (process == 0 || process == before) return;
+    r->supervisor = process;
+    r->result = NULL;
+    r->state = RUN_RESTARTS;
+}
+
 static status read_report(struct run_report *r, const char *run)
 {
     const struct json *start = NULL;
@@ -147,6 +208,7 @@ static status read_report(struct run_report *r, const char *run)
         if (atomic_load(&r->board->pages[i].step) > r->step)
             r->step = atomic_load(&r->board->pages[i].step);
     r->state = find_state(r);
+    see_successor(r, run, start != NULL ? number_of(start, "supervisor") : 0);
     return OK;
 }
 

@@ -12,7 +12,7 @@
 enum run_state {
     RUN_RUNS,      /* the supervisor and its ranks live */
     RUN_ALONE,     /* ranks live, the supervisor does not */
-    RUN_RESTARTS,  /* the supervisor lives, and no rank */
+    RUN_RESTARTS,  /* the supervisor lives, and no rank; or waits for agents */
     RUN_ENDED,     /* as the journal says */
     RUN_DEAD       /* nobody lives, and nobody said why */
 };

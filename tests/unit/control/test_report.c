@@ -57,13 +57,18 @@ static void write_journal(pid_t process)
     CHECK(fclose(file) == 0);
 }
 
-static enum run_state state_with(const char *name)
+/* ended: the process has, and nobody has waited for it yet. */
+static enum run_state state_with(const char *name, bool ended)
 {
     const pid_t process = start(name);
     struct run_report report;
     enum run_state state;
 
     write_journal(process);
+    if (ended) {
+        kill(process, SIGKILL);
+        while (crew_state(process) != 'Z') usleep(1000);
+    }
     IS_OK(run_report_read(&report, run));
     state = report.state;
     run_report_free(&report);
@@ -81,9 +86,35 @@ TEST(a_spare_is_no_rank)
     CHECK(mkdtemp(run) != NULL);
     snprintf(path, sizeof path, "%s/control", run);
     IS_OK(directory_make_private(path));
-    EQUAL_INT(state_with(PLACE_SPARE), RUN_ENDED);
-    EQUAL_INT(state_with("lockstep:0"), RUN_ALONE);
+    EQUAL_INT(state_with(PLACE_SPARE, false), RUN_ENDED);
+    EQUAL_INT(state_with("lockstep:0", false), RUN_ALONE);
+    EQUAL_INT(state_with("lockstep:0", true), RUN_ENDED);
     IS_OK(directory_remove(run));
 }
 
-TEST_MAIN(a_spare_is_no_rank)
+/* One that waits for agents has not written a line: its run was said to have
+ * ended, or to be dead. */
+TEST(a_supervisor_that_waits_is_there)
+{
+    struct run_report report;
+    struct file_lock lock;
+    char path[128];
+
+    IS_OK(directory_make_private(run));
+    snprintf(path, sizeof path, "%s/control", run);
+    IS_OK(directory_make_private(path));
+    write_journal(0);
+    snprintf(path, sizeof path, "%s/control/lock", run);
+    IS_OK(file_lock_take(&lock, path));
+    IS_OK(run_report_read(&report, run));
+    EQUAL_INT(report.state, RUN_RESTARTS);
+    EQUAL_INT(report.supervisor, getpid());
+    run_report_free(&report);
+    file_lock_drop(&lock); /* its number stays in the file */
+    IS_OK(run_report_read(&report, run));
+    EQUAL_INT(report.state, RUN_ENDED);
+    run_report_free(&report);
+    IS_OK(directory_remove(run));
+}
+
+TEST_MAIN(a_spare_is_no_rank, a_supervisor_that_waits_is_there)
