@@ -16,6 +16,7 @@ enum { WATCHED = (int)(sizeof watched / sizeof *watched) };
 static struct sigaction before[WATCHED];
 static int installed; /* how many of `before` are filled */
 static volatile sig_atomic_t asked, stepping, insists, quiet;
+static pid_t launcher; /* without it a run stops; 0: there is none */
 
 /* A second SIGTERM or SIGINT, after either of them, may end the process even
  * while a step hangs: the default action of both comes back. Batch systems
@@ -72,6 +73,9 @@ status signals_install(bool launched)
     stepping = 0;
     insists = !launched;
     quiet = board_has_agent(); /* the supervisor asks, and says so */
+    /* Ranks go on without a supervisor, or without the agent while it lets
+     * them. */
+    launcher = launched && board_mine() == NULL ? getppid() : 0;
     for (installed = 0; installed < WATCHED; installed++) {
         sigaction(watched[installed], NULL, &before[installed]);
         TRY(watch(installed));
@@ -92,6 +96,8 @@ void signals_stepping(void)
 
 int signals_asked(void)
 {
+    if (asked == 0 && launcher != 0 && getppid() != launcher)
+        return SIGNALS_LAUNCHER;
     return asked;
 }
 
@@ -103,6 +109,7 @@ const char *signals_name(int number)
     case SIGINT: return "SIGINT";
     case SIGUSR1: return "SIGUSR1";
     case SIGHUP: return "SIGHUP";
+    case SIGNALS_LAUNCHER: return "the end of its launcher";
     default: return "a signal";
     }
 }
@@ -129,4 +136,5 @@ void signals_restore(void)
     }
     installed = 0;
     asked = 0;
+    launcher = 0;
 }

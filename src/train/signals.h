@@ -11,13 +11,16 @@
  * twice (to their own child and to the whole job) and kill what does not end:
  * there a repeated signal changes nothing. SIGHUP stays ignored where it was
  * (nohup). SIGPIPE is ignored from now on: a closed terminal must not end a
- * run, nor take the exit code of one that has ended. */
+ * run, nor take the exit code of one that has ended. A launcher that is killed
+ * sends nothing: a rank whose parent has changed stops as by SIGTERM. */
 #ifndef LOCKSTEP_TRAIN_SIGNALS_H
 #define LOCKSTEP_TRAIN_SIGNALS_H
 
 #include <stdbool.h>
 
 #include "base/status.h"
+
+enum { SIGNALS_LAUNCHER = 1000 }; /* beside signals: the launcher is gone */
 
 /* From now until signals_restore. launched: by a launcher of MPI. */
 status signals_install(bool launched);
@@ -29,7 +32,7 @@ status signals_claim(void);
 void signals_stepping(void);
 /* Number of the first signal that asked us to stop, 0: none. */
 int signals_asked(void);
-/* "SIGTERM"; "" for 0. */
+/* "SIGTERM", "the end of its launcher"; "" for 0. */
 const char *signals_name(int number);
 /* Puts the former handlers back and forgets what was asked; a SIGUSR1 that
  * comes later is ignored. */

@@ -123,34 +123,42 @@ hangs() { # MPI
     fi
 }
 
-# The launcher alone is killed. A run that goes on is refused while rank 0 lives;
-# another rank waits for it until comm.limit, and writes nothing.
+# The launcher alone is killed, of ranks that would step for as long as anybody
+# likes: they see that they are alone, save after their step and end.
 orphans() { # MPI
-    local m=$1 run=$1-orphans zero one code=78 tries=0
-    begin "$m" 2 "$run" --set comm.limit=15 ||
-        { bad "$m: orphans" "did not begin" log; return; }
-    zero=$(process_of "$run" 0) one=$(process_of "$run" 1)
+    local m=$1 run=$1-orphans long="--set optimizer.schedule=constant" \
+        process tries=0 steps
+    # shellcheck disable=SC2086
+    mpirun_of "$m" -n 2 "$program" train config.yaml --run "$run" \
+        --set train.steps=1000000 --set checkpoint.every=1000 $long \
+        --set validate.every=0 >log 2>&1 &
+    child=$!
+    children="$children $child"
+    await "$run/metrics.jsonl" '"step": 5,'
     kill -9 "$child"
-    go_on "$run"
-    while [ $code -eq 78 ] && [ $tries -lt 600 ]; do
-        (mpirun_of "$m" -n 2 "$program" resume "$run") \
-            >out 2>&1
-        code=$?
-        [ $code -ne 78 ] || grep -q "in use by process $zero" out || break
-        sleep 0.1
-        tries=$((tries + 1))
+    wait "$child" 2>/dev/null
+    for process in $(process_of "$run" 0) $(process_of "$run" 1); do
+        while kill -0 "$process" 2>/dev/null; do
+            sleep 0.1
+            tries=$((tries + 1))
+            [ $tries -lt 600 ] && continue
+            bad "$m: kill -9 of mpirun alone" "a rank goes on" log
+            kill -9 "$process"
+        done
     done
-    tries=0
-    while { kill -0 "$zero" || kill -0 "$one"; } 2>/dev/null; do
-        sleep 0.1
-        tries=$((tries + 1))
-        [ $tries -lt 600 ] || break
-    done
-    if [ $code -ne 0 ]; then bad "$m: orphans" "exit $code" out
-    elif kill -0 "$zero" 2>/dev/null || kill -0 "$one" 2>/dev/null
-    then bad "$m: orphans" "one of $zero, $one lives"
-    elif same_run whole "$run"; then ok "$m: kill -9 of mpirun alone"
-    else bad "$m: orphans" "$why"; fi
+    if [ ! -e "$run/ckpt/latest" ]; then
+        ok "$m: kill -9 of mpirun: its ranks are killed, too"
+        return
+    fi
+    steps=$(($(sed 's/step-0*//' "$run/ckpt/latest") + 3))
+    # shellcheck disable=SC2086
+    must train config.yaml --run "$run.alike" --set train.steps=$steps $long \
+        --set validate.every=0
+    (mpirun_of "$m" -n 2 "$program" resume "$run" --set train.steps=$steps) \
+        >out 2>&1
+    if [ $? -ne 0 ]; then bad "$m: kill -9 of mpirun alone" "does not resume" out
+    elif same_run "$run.alike" "$run"; then ok "$m: kill -9 of mpirun alone"
+    else bad "$m: kill -9 of mpirun alone" "$why"; fi
 }
 
 under() { # MPI

@@ -84,4 +84,33 @@ if start_until last 30 train config.yaml --run last; then
         bad "SIGTERM after the last step" "exit $code, ${why:-}" log
     fi
 fi
+
+# A launcher that is killed says nothing to its ranks: they see it, save and end.
+"$program" launch --ranks 2 -- "$program" train config.yaml --run orphans \
+    --set mesh.data=2 --set train.threads=1 --set optimizer.schedule=constant \
+    --set train.steps=1000000 --set checkpoint.every=1000000 \
+    --set validate.every=0 >log 2>&1 &
+child=$!
+children="$children $child"
+disown
+await orphans/metrics.jsonl '"step": 5,'
+# Ranks that did not see it would go on.
+for process in $(sed -n 's/.*process \([0-9]*\)$/\1/p' orphans/log.txt \
+    orphans/logs/rank-00001.log); do children="$children $process"; done
+kill -9 "$child"
+if until_line log "stopped on the end of its launcher after step .*, saved" 600
+then ok "the launcher is killed: saved"
+else bad "the launcher is killed: saved" "not said" log; report; fi
+code=78 tries=0
+while [ $code -eq 78 ] && [ $tries -lt 100 ]; do # the last may be about to end
+    tries=$((tries + 1))
+    lockstep resume orphans --ranks 1 --set mesh.data=1 \
+        --set train.steps=$((steps = $(step_now orphans) + 3)) >out 2>&1
+    code=$?
+done
+must train config.yaml --run alike --set train.steps=$steps \
+    --set optimizer.schedule=constant --set validate.every=0
+if [ $code -eq 0 ] && same_run alike orphans
+then ok "the launcher is killed: resumed"
+else bad "the launcher is killed: resumed" "exit $code, ${why:-}" out; fi
 report

@@ -2,6 +2,7 @@
 /* test_signals.c - mirrors src/train/signals.c. */
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 #include "tests/test.h"
 #include "train/signals.h"
 
@@ -106,7 +107,45 @@ TEST(nohup_is_respected)
     signal(SIGHUP, SIG_DFL);
 }
 
-TEST_MAIN(a_signal_is_asked_for_by_name,
+/* A process whose parent has ended: what it asks for. */
+static int orphan_asks(bool launched)
+{
+    int ends[2], found = -1;
+    char byte = 0;
+
+    CHECK(pipe(ends) == 0);
+    const pid_t parent = fork();
+
+    if (parent == 0) {
+        const pid_t self = getpid();
+
+        if (fork() > 0) { /* until the child has seen this one live */
+            (void)!read(ends[0], &byte, 1);
+            _exit(0);
+        }
+        if (signals_install(launched) != OK || signals_asked() != 0) _exit(1);
+        (void)!write(ends[1], &byte, 1);
+        while (getppid() == self) usleep(1000);
+        found = signals_asked();
+        (void)!write(ends[1], &found, sizeof found);
+        _exit(0);
+    }
+    CHECK(waitpid(parent, NULL, 0) == parent);
+    CHECK(read(ends[0], &found, sizeof found) == (ssize_t)sizeof found);
+    close(ends[0]);
+    close(ends[1]);
+    return found;
+}
+
+/* mpirun that is killed sends nothing: its ranks went on. */
+TEST(a_run_stops_without_its_launcher)
+{
+    EQUAL_INT(orphan_asks(true), SIGNALS_LAUNCHER);
+    EQUAL_INT(orphan_asks(false), 0);
+    EQUAL_TEXT(signals_name(SIGNALS_LAUNCHER), "the end of its launcher");
+}
+
+TEST_MAIN(a_run_stops_without_its_launcher, a_signal_is_asked_for_by_name,
           a_broken_pipe_does_not_end_the_process,
           a_second_one_ends_the_process,
           under_a_launcher_a_second_one_changes_nothing,
