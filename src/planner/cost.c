@@ -309,50 +309,6 @@ static void block_products(const struct cost *cost, struct passes *out)
         cost_products(cost, &s->products[i], s->products[i].each_block, out);
 }
 
-/* Elements of a token's rows that are read and written again, in places of
- * their experts: when they have come to a rank with several, and before they
- * leave it. Lockstep's products take them where they lie. */
-static double sorted_rows(const struct cost *cost)
-{
-    const struct shape *s = cost->shape;
-    const struct expert_ranks e = layout_experts(cost->layout);
-
-    if (cost->layout->as == AS_LOCKSTEP || e.ranks == 1 ||
-        s->experts <= e.places)
-        return 0;
-    return s->expert_blocks * 4.0 * s->choices * (double)s->width;
-}
-
-static void block_moved(const struct cost *cost, struct passes *out)
-{
-    const struct shape *s = cost->shape;
-    const struct layout *l = cost->layout;
-    const double t = l->tensor;
-    const double extra = habits_of[l->as].moved * /* dropout, biases: */
-                         (cost_writes_scores(cost) ? 1.4 : 1);
-    const double elements = cost_tokens(cost) * extra *
-                            ((s->moved.whole + sorted_rows(cost)) /
-                                 (l->sequence_parallel ? t : 1) +
-                             s->moved.split / t);
-    const double *v = cost->machine->value;
-    const double relayouts = l->tensor > 1 ? 2 * s->joins : 0;
-    const double beside = l->as == AS_LOCKSTEP
-                              ? s->block.instructions + relayouts -
-                                    s->block.product_kinds
-                              : s->block.instructions - 2.0 * s->product_count;
-    const double bytes = elements * cost_element_bytes(cost);
-    const double rate = v[M_MEMORY_RATE] * v[M_MEMORY];
-    const double floor_s = v[M_LAUNCH] * larger(beside, 1);
-
-    for (int pass = COST_F; pass <= COST_B; pass++) {
-        const double seconds = (pass == COST_F ? 1 : 1.7) * bytes / rate;
-
-        out->pass[pass].seconds[CAUSE_MEMORY] += seconds;
-        out->pass[pass].seconds[CAUSE_LAUNCH] +=
-            seconds < floor_s ? floor_s - seconds : 0;
-    }
-}
-
 /* The share of sums over tensor ranks that nothing hides. Pieces of products
  * run beside parts of messages; Megatron hides only those of B, under the
  * gradients of weights, and where ranks divide tokens only half of them. */
@@ -602,7 +558,7 @@ void cost_block(const struct cost *cost, struct passes *out)
 
     *out = (struct passes){0};
     block_products(cost, out);
-    block_moved(cost, out);
+    cost_elementwise(cost, out);
     block_tensor(cost, out);
     cost_experts(cost, out);
     block_context(cost, out);
@@ -630,6 +586,7 @@ void cost_block(const struct cost *cost, struct passes *out)
         cost_moved(cost, (4 + habits_of[l->as].gradient_bytes) *
                              (learns.dense + learns.experts),
                    &out->pass[COST_W]);
+    cost_copies(cost, out);
 }
 
 void cost_embedding(const struct cost *cost, struct passes *out)

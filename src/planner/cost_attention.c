@@ -2,6 +2,17 @@
 /* cost_attention.c - seconds of attention. */
 #include "planner/cost_parts.h"
 
+/* FLOP/s that FlashAttention-2 reaches on a machine, at most. They are of an
+ * H100 whose products reach 0.6 of the peak; where they reach less, since the
+ * device has less power (h100-96: 500 W of 700), attention does, too. */
+static double program_limit(const struct cost *cost)
+{
+    const double *v = cost->machine->value;
+    const double slower = v[M_GEMM] < 0.6 ? v[M_GEMM] / 0.6 : 1;
+
+    return habits_of[cost->layout->as].attention_most * slower;
+}
+
 double cost_attention_rate(const struct cost *cost, double keys, double width,
                            bool back)
 {
@@ -13,7 +24,7 @@ double cost_attention_rate(const struct cost *cost, double keys, double width,
     /* Known up to H100 alone; a share that a user names counts. */
     const double most = m->mark[M_ATTENTION] == MARK_BY_HAND ||
                                 m->value[M_PEAK_16] > 1e15
-                            ? 0 : habits_of[cost->layout->as].attention_most;
+                            ? 0 : program_limit(cost);
     double share;
 
     if (rate > 0) return rate;

@@ -11,6 +11,10 @@ double cost_peak(const struct cost *cost, int bits);
 /* Attention of a block in F, `passes` times. */
 void cost_attention(const struct cost *cost, double passes, struct spent *out);
 bool cost_writes_scores(const struct cost *cost);
+/* Seconds of a block beside products, attention and messages. */
+void cost_elementwise(const struct cost *cost, struct passes *out);
+/* Copies of weights and gradients that FSDP makes beside their messages. */
+void cost_copies(const struct cost *cost, struct passes *out);
 /* Context ranks of torch need this in a block beside attention itself. */
 void cost_ring(const struct cost *cost, struct passes *out);
 /* Bytes of an element of an activation. */

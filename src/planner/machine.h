@@ -134,6 +134,7 @@ struct machine_preset {
     const char *name, *title, *source, *fit;
     double value[M_CONSTANTS]; /* 0: the usual value (machine.c) */
     const char *memory;        /* source of memory_bytes; NULL: `source` */
+    const char *reached;       /* source of memory; NULL: `fit` */
 };
 extern const struct machine_preset machine_presets[];
 extern const int machine_preset_count;

@@ -57,6 +57,7 @@ const char *const as_names[AS_COUNT] = {
     .kernels = 2, .gap = 1e-5, .host = 4.6e-5, .moved = 2,                 \
     .update_bytes = 46, .gradient_bytes = 4, .beside = true,               \
     .shard_bytes = 4
+#define EAGER PYTORCH, .eager = true, .attention_most = FLASH_2
 
 /* Bytes of an update: it reads gradient, two moments and weight, writes three
  * and the narrow one: 30. Programs without one pass for all also clear the
@@ -69,7 +70,7 @@ const struct habits habits_of[AS_COUNT] = {
                      .scores = true,
                      .masks = true, .border_divided = true,
                      .block_whole = true},
-    [AS_TORCHTITAN] = {TORCHTITAN},
+    [AS_TORCHTITAN] = {TORCHTITAN, .copies = true},
     [AS_TORCHTITAN_BF16] = {TORCHTITAN, .sent_bytes = 2},
     [AS_MEGATRON_CORE] = CORE(46, 4),
     [AS_MEGATRON_DEEPSPEED] = {.kernels = 2, .gap = 2e-5, .host = 4.6e-5,
@@ -77,9 +78,8 @@ const struct habits habits_of[AS_COUNT] = {
                                .gradient_bytes = 4, .waits = 2,
                                .scores = true, .masks = true,
                                .block_whole = true},
-    [AS_PYTORCH] = {PYTORCH, .attention_most = FLASH_2},
-    [AS_PYTORCH_BF16] = {PYTORCH, .sent_bytes = 2,
-                         .attention_most = FLASH_2},
+    [AS_PYTORCH] = {EAGER, .copies = true},
+    [AS_PYTORCH_BF16] = {EAGER, .sent_bytes = 2},
     [AS_NANOTRON] = {.kernels = 2, .gap = 2e-5, .host = 4.6e-5, .moved = 1,
                      .update_bytes = 46, .gradient_bytes = 4, .waits = 1,
                      .masks = true,
@@ -90,7 +90,7 @@ const struct habits habits_of[AS_COUNT] = {
     [AS_AUTOMODEL] = {.kernels = 1.2, .gap = 1e-5, .host = 3e-5,
                       .each_expert = 2e-5, .moved = 1, .update_bytes = 40,
                       .gradient_bytes = 2, .sent_bytes = 4, .beside = true,
-                      .shard_bytes = 2, .ends_early = true,
+                      .shard_bytes = 2, .ends_early = true, .copies = true,
                       .rows_once = true, .rows_port = 0.9, .rows_link = 0.775,
                       .library_port = 0.92},
     [AS_JAX] = {COMPILED},

@@ -40,6 +40,9 @@ struct habits {
                             * machine's */
     double moved;          /* times that what is no product moves its bytes:
                             * more where operations are not fused */
+    bool eager;            /* each operation of torch is a kernel: what is no
+                            * product moves what shape.h counts for it */
+    bool copies;           /* FSDP of single parameters (cost_copies) */
     double update_bytes;   /* moved by the update of a parameter; Lockstep:
                             * layout_update_bytes counts them */
     double gradient_bytes; /* of a gradient, in memory and in sums, */

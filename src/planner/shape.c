@@ -44,6 +44,54 @@ static bool is_last(const struct program *p, int i)
     return i + 1 == p->step_count || p->steps[i + 1].block != p->steps[i].block;
 }
 
+/* Torch that is not compiled moves so many elements of 16 bits for one that a
+ * step makes: each operation of torchtitan of 2024-08 is a kernel
+ * (models/norms.py, models/llama/model.py). RMSNorm: to float32,
+ * square, mean, product, back, weight. RoPE: to float32, complex product, back.
+ * Gates: silu, product. Sums: of both. */
+static void count_eager(struct shape *shape, const struct step *step,
+                        const struct program *p, double elements)
+{
+    static const struct { double f, b; } rms = {18, 46}, layer = {2, 5},
+        turned = {10, 10}, gate = {5, 9}, curve = {2, 3}, sum = {3, 3};
+    const enum layer_kind kind = step->layer->kind;
+    const double width = (double)shape->width;
+    struct moved_elements *f = &shape->eager[0], *b = &shape->eager[1];
+
+    if (kind == LAYER_NORM) {
+        const bool root = strcmp(step->layer->name, "rmsnorm") == 0;
+
+        f->whole += elements / 2 * (root ? rms.f : layer.f);
+        b->whole += elements / 2 * (root ? rms.b : layer.b);
+    } else if (kind == LAYER_ROPE) {
+        f->split += elements / 2 * turned.f;
+        b->split += elements / 2 * turned.b;
+    } else if (kind == LAYER_ACTIVATION) {
+        const double in = (double)p->slots[step->input].width;
+        const double each = (double)p->slots[step->output].width;
+        const double out = elements * each / (in + each);
+        const bool gated = in > each;
+
+        f->split += out * (gated ? gate.f : curve.f);
+        b->split += out * (gated ? gate.b : curve.b);
+        if (gated) b->whole += sum.b * width; /* of gate's and up's gradients */
+    } else if (kind == LAYER_ATTENTION) {
+        const double q = (double)shape->heads * shape->head_width;
+        const double kv = (double)shape->kv_heads * shape->head_width;
+        const double again = shape->kv_heads < shape->heads ? 2 * (q + kv) : 0;
+
+        f->split += again; /* keys and values for all heads */
+        b->split += again;
+        b->whole += 2 * sum.b * width; /* of gradients by q, k and v */
+    } else if (kind != LAYER_LINEAR && kind != LAYER_DOWN) {
+        f->whole += 2 * elements;
+        b->whole += 2 * 1.7 * elements;
+    }
+    if (step->left < 0) return;
+    f->whole += sum.f * width;
+    b->whole += sum.b * width;
+}
+
 static void count_moved(struct shape *shape, const struct step *step,
                         const struct program *p)
 {
@@ -55,15 +103,19 @@ static void count_moved(struct shape *shape, const struct step *step,
     if (kind == LAYER_ADAPTER) { /* its weights are small */
         const bool cut = p->params.items[step->param[0]].spec.split_rows ==
                          AXIS_TENSOR;
+        const double in = (double)p->slots[step->input].width;
+        const double out = (double)p->slots[step->output].width;
 
-        shape->moved.whole += (double)p->slots[step->input].width;
-        *(cut ? &shape->moved.split : &shape->moved.whole) +=
-            (double)p->slots[step->output].width;
+        shape->moved.whole += in;
+        *(cut ? &shape->moved.split : &shape->moved.whole) += out;
+        for (int pass = 0; pass < 2; pass++)
+            shape->eager[pass].whole += 2 * (in + out);
         return;
     }
     if ((kind == LAYER_EXPERTS || kind == LAYER_ROUTER) &&
         step->param[0] >= 0)
         return;
+    count_eager(shape, step, p, elements);
     if (kind == LAYER_ACTIVATION || kind == LAYER_ROPE)
         shape->moved.split += elements;
     else if (kind != LAYER_LINEAR && kind != LAYER_DOWN &&
@@ -314,6 +366,10 @@ status shape_of(struct shape *shape, const struct model *model,
     shape->joins /= blocks;
     shape->moved.whole /= blocks;
     shape->moved.split /= blocks;
+    for (int pass = 0; pass < 2; pass++) {
+        shape->eager[pass].whole /= blocks;
+        shape->eager[pass].split /= blocks;
+    }
     shape->block.instructions /= blocks;
     shape->block.product_kinds /= blocks;
     shape->block.parameters /= blocks;

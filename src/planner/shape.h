@@ -26,6 +26,11 @@ struct shape_product {
                               * or choices / experts */
 };
 
+struct moved_elements {
+    double whole;            /* of the width */
+    double split;            /* of what tensor ranks divide */
+};
+
 struct shape {
     struct model model;      /* of which it is */
     struct grid_facts facts; /* for its grid, without a batch */
@@ -48,11 +53,10 @@ struct shape {
     double expert_blocks;    /* share of blocks with experts */
     double keys;             /* that a query attends to, mean over blocks and
                               * positions: causal, with windows */
-    struct {            /* elements that a block's F reads and writes for a
-                         * token outside products and attention: */
-        double whole;   /* of the width */
-        double split;   /* of what tensor ranks divide */
-    } moved;
+    struct moved_elements moved;    /* by a block's F, for a token, outside
+                                     * products and attention */
+    struct moved_elements eager[2]; /* by F and by B of torch that is not
+                                     * compiled */
     struct {            /* mean over blocks, experts included: */
         double instructions;  /* of F */
         double product_kinds; /* of those, products with a weight */

@@ -179,6 +179,57 @@ TEST(sums_of_gradients_are_hidden_under_products)
     CHECK(moved_by(AS_MEGATRON_CORE, COST_W, 8, 8) < 0.9 * apart);
 }
 
+/* Where torch is not compiled each operation is a kernel. A token of the block
+ * above has two norms of 1024, q and k of 1024, a gate of 4096 and two sums; in
+ * B the gradients of three inputs of products, and of two, are added, too. */
+TEST(operations_that_are_not_compiled_move_their_own_bytes)
+{
+    const double f = 2 * 1024 * 18 + 2 * 1024 * 10 + 4096 * 5 + 2 * 1024 * 3;
+    const double b = 2 * 1024 * 46 + 2 * 1024 * 10 + 4096 * 9 +
+                     (1 + 2 + 2) * 1024 * 3;
+    const double rows = 2048;
+
+    CHECK(near(moved_by(AS_PYTORCH, COST_F, 16, 1), 2 * rows * f));
+    CHECK(near(moved_by(AS_PYTORCH, COST_B, 16, 1), 2 * rows * b));
+    CHECK(moved_by(AS_PYTORCH_BF16, COST_F, 16, 1) ==
+          moved_by(AS_PYTORCH, COST_F, 16, 1));
+    CHECK(moved_by(AS_TORCHTITAN, COST_F, 16, 1) < 0.4 * 2 * rows * f);
+}
+
+/* FSDP of single parameters reads and writes gathered weights once more in F
+ * and in B, and gradients in both types. Blocks that are made again are not
+ * gathered again. */
+TEST(weights_are_copied_to_their_places)
+{
+    static const enum program_as programs[] = {AS_TORCHTITAN, AS_PYTORCH,
+                                               AS_TORCHTITAN_BF16, AS_JAX};
+    struct machine machine;
+    struct shape shape;
+
+    open_both(&shape, &machine);
+    for (int i = 0; i < 8; i++) {
+        struct layout l = layout_with(programs[i / 2], "1f1b");
+        const struct cost cost = {&machine, &shape, &l};
+        struct passes whole, cut;
+
+        l.expert = 1;
+        l.recompute = i % 2 ? RECOMPUTE_BLOCK : RECOMPUTE_NONE;
+        cost_block(&cost, &whole);
+        l.zero = 3;
+        cost_block(&cost, &cut);
+        for (int pass = 0; pass < COST_PASSES; pass++) {
+            const double more = cut.pass[pass].seconds[CAUSE_MEMORY] -
+                                whole.pass[pass].seconds[CAUSE_MEMORY];
+            const double bytes = more * machine.value[M_MEMORY_RATE] *
+                                 machine.value[M_MEMORY];
+
+            CHECK(near(bytes / shape.block.parameters,
+                       i >= 4 ? 0 : pass == COST_W ? 6 : 4));
+        }
+    }
+    machine_free(&machine);
+}
+
 /* Exchanges of experts lie under products of the other micro-batch. */
 TEST(dualpipe_hides_exchanges_of_experts)
 {
@@ -427,6 +478,10 @@ TEST(attention_of_torch_has_a_limit)
     CHECK(h100 == attention_on("h100", AS_PYTORCH));
     CHECK(attention_on("a100-80", AS_TORCHTITAN) ==
           attention_on("a100-80", AS_JAX));
+    /* With 500 W of 700 products are slower, and it as well. */
+    CHECK(fabs(attention_on("h100-96", AS_TORCHTITAN) / h100 - 0.6 / 0.483) <
+          1e-9);
+    CHECK(attention_on("h100,gemm=0.8", AS_TORCHTITAN) == h100);
     /* of the first FlashAttention */
     CHECK(fabs(attention_on("a100-80", AS_INTERNLM) /
                    attention_on("a100-80", AS_JAX) - 2) < 1e-9);
@@ -618,6 +673,8 @@ TEST(sums_are_whole_where_they_are)
 
 TEST_MAIN(codes_are_made_once_where_they_are_kept,
           sums_of_gradients_are_hidden_under_products,
+          operations_that_are_not_compiled_move_their_own_bytes,
+          weights_are_copied_to_their_places,
           a_library_lets_the_device_wait_for_the_host,
           megatron_depends_on_the_machine,
           a_recipe_has_8_bits_where_the_program_does,
