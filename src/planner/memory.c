@@ -56,13 +56,17 @@ static struct kept kept_by_llama(const struct layout *l,
     struct kept kept = {4 * q + 4 * kv + up * f + 4.0 * s->heads, 8 * h};
 
     if (keeps_codes(l))
-        kept = (struct kept){kept.split + q - f, kept.whole - 2 * h};
+        kept = (struct kept){kept.split + (1 - s->unread.attention) * q - f,
+                             kept.whole - 2 * h};
     kept.split += element * h * s->choices; /* the rows that experts read */
     if (l->recompute == RECOMPUTE_SELECTIVE &&
         (l->again_moved || !habits_of[l->as].masks)) {
         /* Norms and the product of the gate are made again. */
         kept.whole -= 2 * element * h;
         kept.split -= s->gated ? element * f : 0;
+    } else {
+        kept.whole -= s->unread.norms * element * h;
+        kept.split -= s->unread.gates * element * f;
     }
     return kept;
 }

@@ -92,6 +92,35 @@ static void count_eager(struct shape *shape, const struct step *step,
     b->whole += sum.b * width;
 }
 
+/* Whether a product of the block reads what step `i` makes: one of an adapter,
+ * or of a weight that is frozen beside them. */
+static bool is_read(const struct program *p, int i, bool adapter)
+{
+    const struct step *from = &p->steps[i];
+
+    for (int j = i + 1;
+         j < p->step_count && p->steps[j].block == from->block; j++) {
+        const struct step *step = &p->steps[j];
+
+        if (step->input == from->output && step->param[0] >= 0 &&
+            p->params.items[step->param[0]].spec.adapter == adapter)
+            return true;
+    }
+    return false;
+}
+
+static void count_unread(struct shape *shape, const struct program *p, int i)
+{
+    const enum layer_kind kind = p->steps[i].layer->kind;
+
+    if (shape->model.lora.rank <= 0 || is_read(p, i, true) ||
+        !is_read(p, i, false))
+        return;
+    shape->unread.norms += kind == LAYER_NORM;
+    shape->unread.gates += kind == LAYER_ACTIVATION;
+    shape->unread.attention += kind == LAYER_ATTENTION;
+}
+
 static void count_moved(struct shape *shape, const struct step *step,
                         const struct program *p)
 {
@@ -237,6 +266,7 @@ static void count_steps(struct shape *shape, const struct program *p,
             attentions++;
         }
         count_moved(shape, step, p);
+        count_unread(shape, p, i);
     }
     if (attentions > 0) shape->keys /= attentions;
 }
@@ -370,6 +400,9 @@ status shape_of(struct shape *shape, const struct model *model,
         shape->eager[pass].whole /= blocks;
         shape->eager[pass].split /= blocks;
     }
+    shape->unread.norms /= blocks;
+    shape->unread.gates /= blocks;
+    shape->unread.attention /= blocks;
     shape->block.instructions /= blocks;
     shape->block.product_kinds /= blocks;
     shape->block.parameters /= blocks;

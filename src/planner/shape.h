@@ -89,6 +89,10 @@ struct shape {
         double embedding, head; /* tied: the head has 0 */
         double vectors; /* of positions: not divided by tensor ranks */
     } outside;
+    struct {            /* of a block with adapters: outputs that frozen
+                         * products alone read; nobody keeps them for W */
+        double norms, gates, attention;
+    } unread;
     double parameters;       /* of the whole model */
 };
 

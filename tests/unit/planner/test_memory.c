@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "tests/test.h"
+#include "tests/unit/planner/shape_text.h"
 
 /* Korthikanti et al. 2022, arXiv:2205.05198, figure 1: GiB of the first stage:
  * weights, gradients and states (18 bytes for each of the 12 L h^2 parameters
@@ -134,6 +135,44 @@ TEST(states_of_automodel_are_narrow)
     CHECK(narrow.gradients == wide.gradients / 2);
 }
 
+/* A block of width 64 and 160 keeps no input of a frozen product for W. With
+ * adapters beside q, k and v it lacks what the second norm makes, and the
+ * product of the gate; beside that product's matrix alone, what both norms
+ * make; beside all, nothing. Attention keeps its output itself, so that the
+ * codes for the product behind it are all that is left out. */
+TEST(inputs_of_frozen_products_are_not_kept)
+{
+    static const struct {
+        const char *targets;
+        double wide, narrow; /* bytes of a token that are not kept */
+    } cases[] = {{"all", 0, 0},
+                 {"[q_proj, k_proj, v_proj]", 2 * 64 + 2 * 160, 64 + 64 + 160},
+                 {"[o_proj, up_proj]", 2 * 64 + 2 * 160, 64 + 160},
+                 {"[down_proj]", 2 * 2 * 64, 64 + 2 * 64}};
+    static const char base[] =
+        "model: {family: llama, vocab: 1000, layers: 4, width: 64, heads: 4, "
+        "kv_heads: 4, feed_forward: 160, tied: false}\n";
+    struct layout l = {.as = AS_NEMO, .pipe = 1, .data = 1, .shard = 1,
+                       .context = 1, .tensor = 1, .expert = 1, .batch = 1,
+                       .micro_batch = 1, .microbatches = 1, .chunks = 1,
+                       .schedule = "1f1b"};
+    struct shape plain, few;
+
+    shape_of_text(&plain, base, 256);
+    for (int i = 0; i < 4; i++) {
+        char yaml[256];
+
+        snprintf(yaml, sizeof yaml, "%slora: {rank: 8, targets: %s}\n", base,
+                 cases[i].targets);
+        shape_of_text(&few, yaml, 256);
+        for (l.bits = 8; l.bits <= 16; l.bits += 8)
+            CHECK(memory_block_activations(&l, &plain) -
+                      memory_block_activations(&l, &few) ==
+                  256 * (l.bits == 8 ? cases[i].narrow : cases[i].wide));
+    }
+}
+
 TEST_MAIN(megatron_figure_1, megatron_figure_7,
           inputs_of_products_are_kept_in_8_bits,
+          inputs_of_frozen_products_are_not_kept,
           states_of_automodel_are_narrow)
