@@ -476,6 +476,24 @@ TEST(few_pieces_are_given_one_by_one)
     segments_free(s);
 }
 
+/* Before them comes what is open; graphs are what lies between. */
+TEST(long_copies_and_fills_are_no_nodes)
+{
+    struct segments *s = begin();
+
+    for (int i = 0; i < 3; i++) {
+        ask_all(s, PARTS);
+        ask_copy(s, GPU_INSIDE, 0x1000, 0x3000, (size_t)NODE_BYTES + 1);
+        ask_all(s, READ);
+        ask_fill(s, 0x5000, 1, (size_t)3 << 30);
+        ask_copy(s, GPU_TO_HOST, 0x1000, 0x3000, NODE_BYTES);
+        ends(s);
+    }
+    EQUAL_INT(seen.made, 2);
+    EQUAL_INT(seen.started, 5);
+    segments_free(s);
+}
+
 /* Copies of what kernels are told come first; neighbours are one copy. */
 TEST(kernels_are_told_first)
 {
@@ -587,7 +605,8 @@ TEST(drawn_work_is_done_as_asked)
 }
 
 TEST_MAIN(a_graph_stands_for_its_own_work_alone, the_fifth_of_a_kind_is_told,
-          few_pieces_are_given_one_by_one, kernels_are_told_first,
+          few_pieces_are_given_one_by_one,
+          long_copies_and_fills_are_no_nodes, kernels_are_told_first,
           more_than_there_is_room_for, a_library_that_fails,
           drawn_work_is_done_as_asked)
 

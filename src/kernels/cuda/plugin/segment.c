@@ -12,7 +12,8 @@
  * then the one that was not used for longest is told what differs. */
 enum { NODES_MOST = 1024, READ_BYTES = 512 << 10, TOLD_MOST = 64,
        GRAPHS_MOST = 128, SEEN_MOST = 256, SAME_MOST = 4, LEAST = 4,
-       READ_ALIGN = 16 };
+       READ_ALIGN = 16,
+       NODE_BYTES = 1 << 30 /* a longer copy or fill is no node */ };
 
 enum node_kind { NODE_KERNEL, NODE_TO_DEVICE, NODE_TO_HOST, NODE_INSIDE,
                  NODE_FILL, NODE_PRODUCT, NODE_ATTENTION };
@@ -134,26 +135,6 @@ CUresult segment_kernel(struct segments *s, const struct gpu_launch *l)
                                  .bytes = l->bytes}, l->call);
 }
 
-CUresult segment_copy(struct segments *s, enum gpu_way way, void *to,
-                      const void *from, size_t bytes)
-{
-    static const int kinds[] = {[GPU_TO_DEVICE] = NODE_TO_DEVICE,
-                                [GPU_TO_HOST] = NODE_TO_HOST,
-                                [GPU_INSIDE] = NODE_INSIDE};
-
-    if (bytes == 0) return CUDA_SUCCESS;
-    return add(s, &(struct node){.kind = kinds[way], .to = (uintptr_t)to,
-                                 .from = (uintptr_t)from, .bytes = bytes},
-               NULL);
-}
-
-CUresult segment_fill(struct segments *s, void *to, int byte, size_t bytes)
-{
-    if (bytes == 0) return CUDA_SUCCESS;
-    return add(s, &(struct node){.kind = NODE_FILL, .byte = byte,
-                                 .to = (uintptr_t)to, .bytes = bytes}, NULL);
-}
-
 CUresult segment_product(struct segments *s, const struct product_told *told)
 {
     return add(s, &(struct node){.kind = NODE_PRODUCT, .bytes = sizeof *told},
@@ -264,6 +245,38 @@ static CUresult start_each(const struct segments *s)
     for (int i = 0; i < s->count && error == CUDA_SUCCESS; i++)
         error = start(s, &s->nodes[i]);
     return error;
+}
+
+/* ---- copies and fills ---- */
+
+/* How long a copy or a fill that is a node may be is not said anywhere. Long
+ * ones are given at once. */
+static CUresult add_moved(struct segments *s, const struct node *node)
+{
+    CUresult error;
+
+    if (node->bytes == 0) return CUDA_SUCCESS;
+    if (node->bytes <= NODE_BYTES) return add(s, node, NULL);
+    error = segment_flush(s);
+    return error == CUDA_SUCCESS ? start(s, node) : error;
+}
+
+CUresult segment_copy(struct segments *s, enum gpu_way way, void *to,
+                      const void *from, size_t bytes)
+{
+    static const int kinds[] = {[GPU_TO_DEVICE] = NODE_TO_DEVICE,
+                                [GPU_TO_HOST] = NODE_TO_HOST,
+                                [GPU_INSIDE] = NODE_INSIDE};
+
+    return add_moved(s, &(struct node){.kind = kinds[way], .to = (uintptr_t)to,
+                                       .from = (uintptr_t)from,
+                                       .bytes = bytes});
+}
+
+CUresult segment_fill(struct segments *s, void *to, int byte, size_t bytes)
+{
+    return add_moved(s, &(struct node){.kind = NODE_FILL, .byte = byte,
+                                       .to = (uintptr_t)to, .bytes = bytes});
 }
 
 /* ---- graphs ---- */
