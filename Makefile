@@ -181,11 +181,16 @@ EMULATED :=
 endif
 $(EMULATED): Makefile
 $(EMULATOR): CFLAGS += -fPIC
+# A GPU ends a kernel at an address that the type does not divide. So does the
+# emulator: a trap, which needs no library; sanitizers say it themselves.
+ifeq ($(SAN),)
+ALIGNED := -fsanitize=alignment -fsanitize-undefined-trap-on-error
+endif
 HAS_FMA  := $(shell grep -qsw fma /proc/cpuinfo && echo -mfma)
 $(BUILD)/%.cu.o: %.cu
 	$(call SAY,CC  ,$@)
 	mkdir -p $(@D)
-	$(CC) $(BASIC) $(CFLAGS) $(KERNEL_OPT) $(HAS_FMA) -x c -c $< -o $@
+	$(CC) $(BASIC) $(CFLAGS) $(KERNEL_OPT) $(HAS_FMA) $(ALIGNED) -x c -c $< -o $@
 
 # A driver for tests of the device cuda, where no GPU is: kernels run under the
 # emulator.

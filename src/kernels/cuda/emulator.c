@@ -9,9 +9,14 @@
  * threads do not come to, or another one than the others, ends the program.
  * Threads of a warp wait for each other, too (warp.h): then some warps go on,
  * drawn anew each time. Copies that arrive later do so as late as they may.
+ * Memory at an address that the type does not divide ends the program, as it
+ * does on a GPU: kernels are compiled so (Makefile).
  * The address sanitizer is told of each change of stack. */
 #undef _FORTIFY_SOURCE /* its longjmp refuses another stack */
 #include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
 #if defined(__has_feature)
@@ -39,6 +44,8 @@ enum {
 
 #define DECLARE_KERNEL(name) void emulated_##name(const void *call);
 CUDA_KERNELS(DECLARE_KERNEL)
+#define KERNEL_NAME(name) #name,
+static const char *const names[] = {CUDA_KERNELS(KERNEL_NAME)};
 #define KERNEL_OF(name) [CUDA_##name] = emulated_##name,
 static void (*const kernels_of[CUDA_KERNEL_COUNT])(const void *) = {
     CUDA_KERNELS(KERNEL_OF)};
@@ -98,6 +105,7 @@ static struct {
     int factor, first, turn; /* turn i is that of thread factor i + first */
     ucontext_t maker, made;
     void (*kernel)(const void *call);
+    const char *name;
     _Alignas(64) unsigned char call[CALL_MOST];
     _Alignas(64) unsigned char shared[SHARED_MOST];
     bool shared_taken[BLOCK_THREADS];
@@ -187,6 +195,15 @@ static void context_main(void)
         machine.unused[machine.unused_count++] = self;
         context_switch(self, next);
     }
+}
+
+/* The trap of the compiler. */
+static void misaligned(int number)
+{
+    fprintf(stderr, "kernel %s, block %lld, thread %d: signal %d: an address "
+            "that its type does not divide\n", machine.name,
+            (long long)emulated.block, emulated.thread, number);
+    abort();
 }
 
 static void contexts_make(void)
@@ -359,9 +376,12 @@ void emulator_run(enum cuda_kernel kernel, int64_t blocks, const void *call,
     CHECK(!machine.runs && bytes <= CALL_MOST && blocks >= 0);
     CHECK(blocks <= INT32_MAX);
     contexts_make();
+    signal(SIGILL, misaligned); /* others set these, too */
+    signal(SIGTRAP, misaligned);
     machine.runs = true;
     memcpy(machine.call, call, bytes);
     machine.kernel = kernels_of[kernel];
+    machine.name = names[kernel];
     emulated.blocks = blocks;
     for (int64_t i = 0; i < blocks; i++) block_run(i * step % blocks);
     memset(machine.call, 0xff, sizeof machine.call); /* nothing is left */

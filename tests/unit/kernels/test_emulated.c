@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_emulated.c - the emulator of CUDA itself: it is there, and every thread
  * of every block runs once. Other tests compare what the kernels compute. */
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "kernels/cuda/emulator.h"
 #include "kernels/cuda/rows.h"
 #include "tests/test.h"
 #include "tests/unit/kernels/room.h"
@@ -42,4 +46,35 @@ TEST(threads_run_once)
     }
 }
 
-TEST_MAIN(every_row_is_compared, threads_run_once)
+/* A kernel that writes float32 `shift` bytes behind a multiple of four; how its
+ * process ends. */
+static int end_of_write(int shift)
+{
+    static _Alignas(64) char room[64], numbers[64];
+    const struct descend_call call = {
+        .weight = (float *)(void *)(room + shift),
+        .step = (const float *)(void *)numbers, .count = 4};
+    const pid_t process = fork();
+    int end = 0;
+
+    if (process == 0) {
+        signal(SIGABRT, SIG_DFL); /* cmocka has it */
+        if (freopen("/dev/null", "w", stderr) == NULL) _exit(3);
+        emulator_run(CUDA_descend, 1, &call, sizeof call);
+        _exit(0);
+    }
+    CHECK(waitpid(process, &end, 0) == process);
+    return end;
+}
+
+TEST(an_address_that_the_type_does_not_divide_ends_a_kernel)
+{
+    if (SANITIZED_THREADS) skip();
+    EQUAL_INT(end_of_write(0), 0);
+    EQUAL_INT(end_of_write(4), 0);
+    CHECK(end_of_write(2) != 0);
+    CHECK(end_of_write(1) != 0);
+}
+
+TEST_MAIN(every_row_is_compared, threads_run_once,
+          an_address_that_the_type_does_not_divide_ends_a_kernel)
