@@ -32,8 +32,15 @@
 # cannot do, or that has no time left, prints "not run NAME: why". The last line
 # counts all three. Exit code 1: something failed, or nothing passed.
 #
+# A row of `step` that fails is run again with CUDA_LAUNCH_BLOCKING=1, so that what
+# it says names the kernel; then `sanitizer` comes next.
+#
+# Where the system has no cuBLASLt, cuDNN or NCCL, those of Python packages are
+# taken (nvidia/*/lib beside the modules of python3).
+#
 #   EMULATED=1   against the driver of tests/driver (make driver): the same
-#                stages, short, with figures that say nothing about a GPU
+#                stages, short, with figures that say nothing about a GPU; a folder:
+#                the driver there
 #   BUDGET       seconds of all stages; one that would begin later is not run
 #   OUT          figures.jsonl, summary.txt, and what the stages wrote, in
 #                details.tar.gz (gpu_run)
@@ -60,7 +67,9 @@ why=
 
 real=1
 if [ -n "$EMULATED" ]; then
-    export LD_LIBRARY_PATH=$BUILD/tests/driver LOCKSTEP_DRIVER=early
+    [ -d "$EMULATED" ] || EMULATED=$BUILD/tests/driver
+    EMULATED=$(cd "$EMULATED" && pwd)
+    export LD_LIBRARY_PATH=$EMULATED LOCKSTEP_DRIVER=early
     for stage in $all; do most[$stage]=600; done
     BUDGET=3600 real=
     steps=3 layers=1 width=32 heads=2 batch=4 sequence=32
@@ -109,8 +118,23 @@ train() { # RUN ARGUMENT...
         --set "train.steps=$steps" "$@" >"$run.log" 2>&1
 }
 
+# find_libraries: those of Python packages, if one cannot be opened.
+find_libraries() {
+    local place found=
+    timeout 60 "$lockstep" doctor 2>/dev/null |
+        grep -qE '^(NCCL|cuBLASLt|cuDNN) .*can(not)? be opened' || return 0
+    while read -r place; do found="$found:$place"; done < <(timeout 60 python3 -c '
+import glob, sys
+for place in sys.path:
+    for found in sorted(glob.glob(place + "/nvidia/*/lib")): print(found)' 2>/dev/null)
+    [ -n "$found" ] || return 0
+    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${found#:}
+    echo "    libraries of Python packages: ${found#:}"
+}
+
 stage_env() {
     local found
+    nvidia-smi -q >"$details/nvidia-smi.txt" 2>&1
     found=$(within "$lockstep" doctor 2>"$details/doctor.err" | tee "$details/doctor.log" |
         sed -n 's/^CUDA *\(yes\|no\) *\(.*[^ -]\)[ -]*$/\2/p')
     grep -E '^(CUDA|GPUs|NCCL|cuBLASLt|cuDNN) ' "$details/doctor.log" | sed 's/^/    /'
@@ -118,6 +142,18 @@ stage_env() {
         { fails "doctor finds no GPU: $found" "$details/doctor.err"; return; }
     gpu=${found//\"/}
     figure env.found 1 GPU
+}
+
+# two_steps ARGUMENT...: of the layout and of one rank on the CPU.
+two_steps() {
+    within "$lockstep" verify config.yaml --layouts layout --steps 2 \
+        --set device=cpu --set train.steps=2 --set train.batch=4 \
+        --set train.threads=1 "$@"
+}
+
+# The driver waits for each kernel, so an error is that of the kernel named.
+again() {
+    CUDA_LAUNCH_BLOCKING=1 two_steps "$@"
 }
 
 # The shortest proof that the device works, so that it is said at once what does not.
@@ -134,14 +170,16 @@ stage_step() {
         local set
         for set in ${row#"$name"}; do sets+=(--set "$set"); done
         echo "device=cuda $word" >layout
-        if within "$lockstep" verify config.yaml --layouts layout --steps 2 \
-            --set device=cpu --set train.steps=2 --set train.batch=4 \
-            --set train.threads=1 "${sets[@]}" >"$details/step.$name.log" 2>&1
+        if two_steps "${sets[@]}" >"$details/step.$name.log" 2>&1
         then echo "    ok step.$name"
         else
             wrong=$((wrong + 1))
             echo "    FAILED step.$name"
             tail -n 6 "$details/step.$name.log" | cut -c 1-300 | sed 's/^/        /'
+            again "${sets[@]}" >"$details/step.$name.again.log" 2>&1
+            echo "        each kernel awaited:"
+            grep -E '^error|EXACT|differ' "$details/step.$name.again.log" |
+                tail -n 3 | cut -c 1-300 | sed 's/^/        /'
         fi
     done <<'END'
 exact|ranks=1
@@ -274,7 +312,7 @@ stage_profile() {
 # has_peer: PyTorch with a GPU.
 has_peer() {
     [ -z "$EMULATED" ] || { cannot "PyTorch needs a GPU (EMULATED=1)"; return; }
-    python3 -c 'import torch; assert torch.cuda.is_available()' 2>peer.log ||
+    within python3 -c 'import torch; assert torch.cuda.is_available()' 2>peer.log ||
         cannot "python3 has no PyTorch that finds a GPU"
 }
 
@@ -394,7 +432,10 @@ for stage in $STAGES; do
     case " $all " in *" $stage "*) ;; *) echo "no stage $stage; there are: $all"; exit 1 ;; esac
 done
 prepare
-for stage in $STAGES; do
+[ -n "$EMULATED" ] && [ "$EMULATED" = "$BUILD/tests/driver" ] || find_libraries
+left_stages=$STAGES
+while [ -n "${left_stages// /}" ]; do
+    read -r stage left_stages <<<"$left_stages"
     began=$SECONDS why=
     left=$((BUDGET - SECONDS))
     end=$((SECONDS + (most[$stage] < left ? most[$stage] : left)))
@@ -404,7 +445,11 @@ for stage in $STAGES; do
     case $? in
     0) passed=$((passed + 1)) said="passed $stage ($((SECONDS - began)) s)" ;;
     2) not_run=$((not_run + 1)) said="not run $stage: $why" ;;
-    *) failed=$((failed + 1)) said="failed $stage: $why" ;;
+    *)
+        failed=$((failed + 1)) said="failed $stage: $why"
+        [ "$stage" != step ] || [[ " $left_stages " != *" sanitizer "* ]] ||
+            left_stages="sanitizer ${left_stages/sanitizer/}"
+        ;;
     esac
     echo "$said"
     summary+="$said"$'\n'
