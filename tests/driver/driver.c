@@ -7,12 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FATBIN_MAGIC = (int)0xBA55ED50 };
+enum { STACK_BYTES = 1024 /* of a new context */ };
 
 struct CUctx_st contexts[GPUS_MOST];
 static _Thread_local CUcontext current;
 
-#define FUNCTION(name) {#name, sizeof(struct name##_call), CUDA_##name},
+#define FUNCTION(name)                                                     \
+    {#name, sizeof(struct name##_call), CUDA_##name, {0}, false},
 static struct CUfunc_st functions[] = {CUDA_KERNELS(FUNCTION)};
 
 int driver_number(const char *name, int otherwise)
@@ -40,6 +41,11 @@ int driver_device(void)
     return current->device;
 }
 
+uint32_t driver_stack(void)
+{
+    return current->stack;
+}
+
 /* A process that another forked after that had asked this cannot use a GPU. */
 EXPORTED CUresult cuInit(unsigned flags)
 {
@@ -48,7 +54,10 @@ EXPORTED CUresult cuInit(unsigned flags)
     (void)flags;
     if (owner == 0) owner = getpid();
     if (owner != getpid()) return CUDA_ERROR_NOT_INITIALIZED;
-    for (int i = 0; i < GPUS_MOST; i++) contexts[i].device = i;
+    for (int i = 0; i < GPUS_MOST; i++) {
+        contexts[i].device = i;
+        if (contexts[i].stack == 0) contexts[i].stack = STACK_BYTES;
+    }
     return driver_number("GPUS", 1) == 0 ? CUDA_ERROR_NO_DEVICE
                                          : CUDA_SUCCESS;
 }
@@ -70,6 +79,8 @@ EXPORTED CUresult cuGetErrorName(CUresult error, const char **name)
     NAMED(CUDA_ERROR_INVALID_IMAGE);
     NAMED(CUDA_ERROR_NOT_FOUND);
     NAMED(CUDA_ERROR_NOT_READY);
+    NAMED(CUDA_ERROR_NO_BINARY_FOR_GPU);
+    NAMED(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
     NAMED(CUDA_ERROR_OUT_OF_MEMORY);
     NAMED(CUDA_ERROR_ILLEGAL_ADDRESS);
     NAMED(CUDA_ERROR_NOT_SUPPORTED);
@@ -139,31 +150,70 @@ EXPORTED CUresult cuCtxSetCurrent(CUcontext context)
     return CUDA_SUCCESS;
 }
 
+EXPORTED CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
+{
+    if (driver_ready() != CUDA_SUCCESS) return driver_ready();
+    if (limit != CU_LIMIT_STACK_SIZE) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    *value = current->stack;
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    if (driver_ready() != CUDA_SUCCESS) return driver_ready();
+    if (limit != CU_LIMIT_STACK_SIZE) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    current->stack = (uint32_t)value;
+    return CUDA_SUCCESS;
+}
+
 EXPORTED CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
-    int magic;
+    struct CUmod_st made;
+    const CUresult result = image_choose(image, &made);
 
-    memcpy(&magic, image, sizeof magic);
-    if (magic != FATBIN_MAGIC || driver_number("BROKEN", 0))
-        return CUDA_ERROR_INVALID_IMAGE;
-    *module = (CUmodule)(uintptr_t)image;
+    if (driver_ready() != CUDA_SUCCESS) return driver_ready();
+    if (result != CUDA_SUCCESS) return result;
+    *module = malloc(sizeof **module);
+    **module = made;
     return CUDA_SUCCESS;
 }
 
 EXPORTED CUresult cuModuleGetFunction(CUfunction *function, CUmodule module,
                                       const char *name)
 {
-    (void)module;
+    struct kernel_image image;
+
+    if (driver_ready() != CUDA_SUCCESS) return driver_ready();
+    if (!image_kernel(module, name, &image)) return CUDA_ERROR_NOT_FOUND;
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
         if (strcmp(functions[i].name, name) == 0) {
             *function = &functions[i];
+            functions[i].image = image;
             return CUDA_SUCCESS;
         }
     return CUDA_ERROR_NOT_FOUND;
 }
 
+/* Until then a kernel has no memory: the driver loads it late. */
+EXPORTED CUresult cuFuncLoad(CUfunction function)
+{
+    if (driver_ready() != CUDA_SUCCESS) return driver_ready();
+    function->loaded = true;
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuFuncGetAttribute(int *value, CUfunction_attribute of,
+                                     CUfunction function)
+{
+    if (driver_ready() != CUDA_SUCCESS) return driver_ready();
+    if (of != CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)
+        return CUDA_ERROR_INVALID_VALUE;
+    *value = (int)function->image.local;
+    return CUDA_SUCCESS;
+}
+
 EXPORTED CUresult cuModuleUnload(CUmodule module)
 {
-    (void)module;
+    free(module);
     return CUDA_SUCCESS;
 }

@@ -10,6 +10,9 @@
  *   GPUS, GPU_BYTES    how many there are (1), memory of one (8 GiB)
  *   DRIVER, MAJOR, MINOR   what it says of itself (13000, 9, 0)
  *   BROKEN=1           it takes no modules
+ *   ONLY_OWN=1         it takes no machine code of other kinds of GPUs; else
+ *                      that counts as its own (a test's build may have one
+ *                      kind)
  *   LAUNCH_US          so long a kernel lasts at least (0)
  *   DRIVER_COUNTS=FILE what was asked of it (work.h) and the most memory are
  *                      added to the file */
@@ -25,9 +28,18 @@
 #define EXPORTED __attribute__((visibility("default")))
 enum { GPUS_MOST = 64 };
 
-struct CUctx_st { int device; };  /* the primary ones */
-struct CUmod_st { int unused; };
-struct CUfunc_st { const char *name; size_t bytes; enum cuda_kernel kernel; };
+struct CUctx_st { int device; uint32_t stack; };  /* the primary ones */
+struct CUmod_st { const char *elf; /* in the fatbin */ };
+/* A kernel's registers of a thread, threads of a block at most, bytes of memory
+ * of a block, of a thread's own (stack), and of its call, as nvcc made them. */
+struct kernel_image { uint32_t registers, threads, shared, local, call; };
+struct CUfunc_st {
+    const char *name;
+    size_t bytes;
+    enum cuda_kernel kernel;
+    struct kernel_image image;
+    bool loaded;
+};
 extern struct CUctx_st contexts[GPUS_MOST];
 
 int driver_number(const char *name, int otherwise);
@@ -35,6 +47,16 @@ int driver_number(const char *name, int otherwise);
  * thread has none. */
 CUresult driver_ready(void);
 int driver_device(void); /* of the thread's context */
+uint32_t driver_stack(void); /* a thread's, in that context */
+
+/* ---- images.c ---- */
+
+CUresult image_choose(const void *fatbin, struct CUmod_st *out);
+bool image_kernel(const struct CUmod_st *module, const char *name,
+                  struct kernel_image *out);
+/* Whether a GPU starts blocks of it, with so many bytes of dynamic memory. */
+CUresult image_starts(const struct CUfunc_st *function, uint32_t threads,
+                      uint32_t shared);
 
 /* Where kernels of the device find `bytes` from `at` on; NULL: it has no such
  * memory. */

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define TRY_MS 0.1
-enum { STREAMS = 4096, BLOCK_MOST = 1024, SHARED_MOST = 48 * 1024 };
+enum { STREAMS = 4096 };
 
 struct CUstream_st {
     int device;
@@ -595,16 +595,15 @@ static bool extra_read(void **extra, const void **call, size_t *bytes)
 CUresult launch_read(const struct started *of, const void **call)
 {
     const unsigned *const grid = of->grid, *const block = of->block;
-    const uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
     size_t bytes;
 
     if (of->function == NULL) return CUDA_ERROR_INVALID_HANDLE;
     if (grid[0] == 0 || grid[0] > INT32_MAX || grid[1] != 1 || grid[2] != 1 ||
-        threads > BLOCK_MOST || threads != BLOCK_THREADS ||
-        of->shared > SHARED_MOST || of->parameters != NULL ||
-        !extra_read(of->extra, call, &bytes) || bytes != of->function->bytes)
+        block[0] != BLOCK_THREADS || block[1] != 1 || block[2] != 1 ||
+        of->parameters != NULL || !extra_read(of->extra, call, &bytes) ||
+        bytes != of->function->bytes || bytes != of->function->image.call)
         return CUDA_ERROR_INVALID_VALUE;
-    return CUDA_SUCCESS;
+    return image_starts(of->function, block[0], of->shared);
 }
 
 EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned blocks,

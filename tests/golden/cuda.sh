@@ -154,15 +154,125 @@ answers "with an old GPU" "has compute capability 7.5; kernels need 8.0" \
 answers "that takes no modules" \
     "does not load the kernels: the driver answers CUDA_ERROR_INVALID_IMAGE" \
     GPUS=1 BROKEN=1
+# A GPU that takes its own machine code alone, and PTX.
+case $(cat "$BUILD/gpus_made") in
+*,compute_80\]*)
+    for kind in 8.0 8.9 9.0 10.3 12.0; do
+        answers "of $kind, by its own code or PTX" \
+            "yes a test, compute capability $kind" GPUS=1 ONLY_OWN=1 \
+            MAJOR=${kind%.*} MINOR=${kind#*.}
+    done ;;
+*)
+    answers "of a kind that this build is not for" \
+        "does not load the kernels: the driver answers CUDA_ERROR_NO_BINARY_FOR_GPU" \
+        GPUS=1 ONLY_OWN=1 MAJOR=12 ;;
+esac
+# A real driver has all that is asked of it, under these names.
+stub=$(ls "$(dirname "$(command -v "$nvcc")")"/../lib*/stubs/libcuda.so /usr/local/cuda/lib64/stubs/libcuda.so \
+    2>/dev/null | head -n 1)
+if [ -z "$stub" ]; then echo "not run: there is no stub of the driver"
+else
+    nm -D "$stub" | awk '$2 == "T" { print $3 }' | sort >"$room/has"
+    printf '%s\n' '#include "kernels/cuda/plugin/driver.h"' \
+        '#define ASKED(name) asked name' 'DRIVER_FUNCTIONS(ASKED)' |
+        cc -std=gnu11 -E -P -Isrc -Iinclude -isystem "$(dirname "$(command -v "$nvcc")")/../include" - |
+        grep -oE 'asked cu[A-Za-z0-9_]+' | cut -d ' ' -f 2 | sort >"$room/asks"
+    comm -13 "$room/has" "$room/asks" >"$room/log"
+    if [ "$(wc -l <"$room/asks")" -ge 50 ] && [ ! -s "$room/log" ]
+    then ok "driver: all $(wc -l <"$room/asks") functions are in the toolkit's stub"
+    else bad "driver" "the stub does not have these" "$room/log"
+    fi
+fi
+
+# --- what a GPU refuses to start ---
+include=$(dirname "$(command -v "$nvcc")")/../include
+# refused NAME FILE CHANGE WORDS: a plug-in, one file of which, or of its kernels
+# as nvcc reads them, is changed (perl), starts no step; the driver says why.
+refused() {
+    local name=$1 file=$2 change=$3 words=$4
+    rm -rf "$room/src" "$room/other" "$room/modules"
+    mkdir -p "$room/src/kernels" "$room/other" "$room/modules"
+    cp -r "$kernels" "$room/src/kernels/cuda"
+    perl -0pi -e "$change" "$room/src/kernels/cuda/$file"
+    if cmp -s "$kernels/$file" "$room/src/kernels/cuda/$file"
+    then bad "refused: $name" "$file has no such text"; return
+    fi
+    cp "$made"/*.fatbin "$room/modules"
+    case $file in
+    plugin/*) ;;
+    *)
+        "$nvcc" -std=c++20 -O1 -fmad=false -I"$room/src" -Isrc -Iinclude -I. \
+            -gencode arch=compute_90a,code=sm_90a -fatbin \
+            -o "$room/modules/elementwise.fatbin" \
+            "$room/src/kernels/cuda/elementwise.cu" >"$room/log" 2>&1 ||
+            { bad "refused: $name" "nvcc fails" "$room/log"; return; } ;;
+    esac
+    cc -std=gnu11 -O1 -Isrc -Iinclude -isystem "$include" \
+        -DMODULES_PATH="\"$room/modules\"" -fvisibility=hidden -fPIC -shared \
+        -o "$room/other/device_cuda.so" "$room"/src/kernels/cuda/plugin/*.c \
+        -ldl >"$room/log" 2>&1 ||
+        { bad "refused: $name" "does not compile" "$room/log"; return; }
+    if LD_LIBRARY_PATH=$BUILD/tests/driver LOCKSTEP_PLUGINS=$room/other \
+        timeout 300 "$program" bench step --device cuda --model llama-1m \
+        --batch 1 --length 16 --steps 1 >"$room/log" 2>&1
+    then bad "refused: $name" "it is started"
+    elif grep -qF "$words" "$room/log"; then ok "refused: $name"
+    else bad "refused: $name" "does not say: $words" "$room/log"
+    fi
+}
+refused "more threads than a kernel was made for" words.h \
+    's/(CUDA_KERNEL_BOUND\(name, )256\)/${1}128)/' \
+    "the driver answers CUDA_ERROR_INVALID_VALUE to"
+refused "a call that is longer to the kernel than to us" calls.h \
+    's/(struct elementwise_call \{.*?row_blocks;)/$1 int64_t more;/s' \
+    "the driver answers CUDA_ERROR_INVALID_VALUE to elementwise"
+refused "a kernel that takes memory when it is started first" plugin/plugin.c \
+    's/error = driver.cuFuncLoad_\(l->functions\[k\]\);/error = CUDA_SUCCESS;/' \
+    "the driver answers CUDA_ERROR_OUT_OF_MEMORY to"
+refused "stacks that grow in a step" plugin/plugin.c \
+    's/stack < \(size_t\)most/stack > \(size_t\)-1 - 1/' \
+    "the driver answers CUDA_ERROR_OUT_OF_MEMORY to attention_forward"
+
 echo 'int cuInit(unsigned f) { return (int)f; }' |
     cc -shared -fPIC -x c -o "$room/driver/libcuda.so.1" -
 answers "that is old" "the driver is too old: it has no cuDriverGetVersion"
+
+# --- gpu_run.sh on a machine whose libraries are those of Python, and whose GPU
+# fails in a kernel ---
+mkdir -p "$room/machine" "$room/site/nvidia/cudnn/lib" "$room/none"
+cat >"$room/machine/lockstep" <<END
+#!/bin/bash
+case \$1 in
+doctor)
+    echo "CUDA   yes  a test, compute capability 9.0  -"
+    case \$LD_LIBRARY_PATH in
+    *$room/site/nvidia/cudnn/lib) echo "cuDNN  yes  9.19.0  -" ;;
+    *) echo "cuDNN  no   there is no cuDNN: libcudnn.so.9 cannot be opened  -" ;;
+    esac ;;
+verify)
+    echo "error (device): the driver answers an error to" \
+        "\${CUDA_LAUNCH_BLOCKING:+the kernel rope}"
+    exit 69 ;;
+plan) exit 1 ;;
+*) exec "$program" "\$@" ;;
+esac
+END
+chmod +x "$room/machine/lockstep"
+(export EMULATED=$room/none OUT=$room/out STAGES="env step memory sanitizer"
+    PYTHONPATH=$room/site BUILD=$room/machine tools/gpu/gpu_run.sh) \
+    >"$room/log" 2>&1
+said=$(grep -oE '^ +libraries of Python packages|^passed env|^ +error .*to the kernel rope|^(failed|not run) [a-z]+' \
+    <(sed '/^== /,$d' "$room/log") | uniq | sed 's/^ *//' | tr '\n' ';')
+if [ "$said" = "libraries of Python packages;passed env;error (device): the driver answers an error to the kernel rope;failed step;not run sanitizer;failed memory;" ]
+then ok "gpu_run.sh finds libraries, names the kernel, and then runs the sanitizer"
+else bad "gpu_run.sh" "says: $said" "$room/log"
+fi
 
 # --- mistakes in kernels show ---
 number=0
 fma=$(grep -qsw fma /proc/cpuinfo && echo -mfma)
 flags="-std=gnu11 -O2 -ffp-contract=off -fno-math-errno -fno-trapping-math
-    -fopenmp-simd -fno-strict-aliasing -pthread -D_GNU_SOURCE -fPIE $fma"
+    -fsanitize=alignment -fsanitize-undefined-trap-on-error -fopenmp-simd -fno-strict-aliasing -pthread -D_GNU_SOURCE -fPIE $fma"
 # test_object TEST: compiled once, whatever kernels it is linked with
 test_object() {
     [ -e "$room/$1.o" ] || gcc $flags -O0 -Isrc -Iinclude -I. \
@@ -170,7 +280,6 @@ test_object() {
 }
 linker=$(command -v ld.lld >/dev/null && echo -fuse-ld=lld)
 # --- work that is gathered, and mistakes there ---
-include=$(dirname "$(command -v "$nvcc")")/../include
 # segment NAME [CHANGE]: the test passes; or fails with a change (perl).
 segment() {
     local name=$1 change=${2:-} file=plugin/segment.c

@@ -13,7 +13,9 @@
     X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute)              \
     X(cuDeviceTotalMem) X(cuMemGetInfo) X(cuDeviceGetPCIBusId)             \
     X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)               \
-    X(cuCtxSetCurrent) X(cuModuleLoadData) X(cuModuleGetFunction)          \
+    X(cuCtxSetCurrent) X(cuCtxGetLimit) X(cuCtxSetLimit)                   \
+    X(cuModuleLoadData) X(cuModuleGetFunction)                             \
+    X(cuFuncLoad) X(cuFuncGetAttribute)                                    \
     X(cuModuleUnload) X(cuMemAlloc) X(cuMemFree)                           \
     X(cuMemHostRegister) X(cuMemHostUnregister)                            \
     X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync)         \

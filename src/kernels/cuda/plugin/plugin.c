@@ -114,6 +114,31 @@ static void unload(struct loaded *l)
     *l = (struct loaded){.users = 0};
 }
 
+/* The driver loads a kernel when it is started first, and gives threads larger
+ * stacks then, if it needs some: it would take memory, and wait, in a step. So
+ * both happen now. */
+static CUresult take_memory(const struct loaded *l)
+{
+    CUresult error = CUDA_SUCCESS;
+    size_t stack = 0;
+    int most = 0;
+
+    for (int k = 0; k < CUDA_KERNEL_COUNT && error == CUDA_SUCCESS; k++) {
+        int bytes = 0;
+
+        error = driver.cuFuncLoad_(l->functions[k]);
+        if (error == CUDA_SUCCESS)
+            error = driver.cuFuncGetAttribute_(
+                &bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, l->functions[k]);
+        if (bytes > most) most = bytes;
+    }
+    if (error == CUDA_SUCCESS)
+        error = driver.cuCtxGetLimit_(&stack, CU_LIMIT_STACK_SIZE);
+    if (error == CUDA_SUCCESS && stack < (size_t)most)
+        error = driver.cuCtxSetLimit_(CU_LIMIT_STACK_SIZE, (size_t)most);
+    return error;
+}
+
 /* Loads every module and finds every kernel in one of them. */
 static const char *load(struct loaded *l)
 {
@@ -129,6 +154,8 @@ static const char *load(struct loaded *l)
     for (; k < CUDA_KERNEL_COUNT && error == CUDA_SUCCESS; k++)
         error = find_kernel(l, k);
     sentence = driver_says(error, k > 0 ? kernels[k - 1].name : "modules");
+    if (sentence == NULL)
+        sentence = driver_says(take_memory(l), "memory of kernels");
     if (sentence != NULL) unload(l);
     return sentence;
 }
