@@ -461,6 +461,8 @@ draw() { # SEED
         }
         function features(   name, type, mean) {
             name = of("adamw adamw lion sgd muon adafactor soap schedule_free")
+            if (library && dtype == "float32" && int(seed / 10) % 2)
+                name = "soap"
             type = of("float32 bfloat16 int8")
             if (name !~ /adamw|lion|sgd/ || dtype ~ /64/) type = "float32"
             mean = name ~ /free/ ? 0 : of("0 0 0.9")
@@ -599,6 +601,8 @@ round() { # SEED
     # Ranks of one process read each other's memory where they share a GPU: all
     # of them, or, with two GPUs, those on two islands.
     [ $(($1 / 2 % 2)) -eq 0 ] || export GPUS=1
+    # Or, with three GPUs, two of four ranks, and the others nobody.
+    [ $(($1 % 12)) -ne 4 ] || export GPUS=3
     LOCKSTEP_CHECK=$check draw "$1" >drawn
     tail -n +2 drawn >layouts.txt
     for word in $(head -n 1 drawn); do
