@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/wait.h>
 
+#include "observe/metrics.h"
 #include "tests/test.h"
 
 static char room[] = "/tmp/lockstep-notes-XXXXXX";
@@ -47,6 +48,8 @@ static int64_t count_and_last(char last[NOTE_BYTES_MOST + 1], int64_t *step)
 TEST(notes_stay)
 {
     static char last[NOTE_BYTES_MOST + 1], large[NOTE_BYTES_MOST + 2];
+    struct metrics_row row = metrics_blank(METRICS_STEP);
+    struct text lines = {0};
     int64_t step = -1;
 
     CHECK(mkdtemp(room) != NULL);
@@ -69,6 +72,14 @@ TEST(notes_stay)
     large[NOTE_BYTES_MOST] = '\0';
     IS_OK(note_add(room, large));
     EQUAL_INT(count_and_last(last, &step), 4);
+    EQUAL_INT(step, 0);
+    for (row.step = 6; row.step <= 7; row.step++)
+        IS_OK(metrics_format(&lines, &row, true));
+    put("metrics.jsonl", lines.bytes);
+    text_free(&lines);
+    IS_OK(note_add(room, "of a step"));
+    EQUAL_INT(count_and_last(last, &step), 5);
+    EQUAL_INT(step, 7);
 }
 
 TEST(people_write_at_once)
@@ -89,7 +100,7 @@ TEST(people_write_at_once)
         wait(&ended);
         EQUAL_INT(ended, 0);
     }
-    EQUAL_INT(count_and_last(last, &step), 4 + 120);
+    EQUAL_INT(count_and_last(last, &step), 5 + 120);
     IS_OK(directory_remove(room));
 }
 

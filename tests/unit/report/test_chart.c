@@ -116,9 +116,28 @@ TEST(nothing_to_draw_says_so)
     IS_OK(chart_svg(&out, &chart));
     CHECK(strstr(out.bytes, "nan") == NULL && strstr(out.bytes, "inf") == NULL);
     EQUAL_INT(occurrences(out.bytes, "<circle"), 1);
+    CHECK(strstr(out.bytes, "<title>step 1: one 4 </title>") != NULL);
+    text_free(&out);
+}
+
+/* Shown over a point by the mouse. */
+TEST(a_point_has_its_name_and_its_unit)
+{
+    double x = 12, y = 0.5, band = 0.25;
+    struct chart chart = {
+        .title = "", .x_name = "a<b", .y_name = "", .y_unit = "ms",
+        .series = {{.name = "c&d", .style = CHART_DOTS, .colour = 1, .x = &x,
+                    .y = &y, .band = &band, .band_name = "most", .count = 1}},
+        .series_count = 1};
+    struct text out = {0};
+
+    IS_OK(chart_svg(&out, &chart));
+    CHECK(strstr(out.bytes, "<title>a&lt;b 12: c&amp;d 0.5 ms, most 0.25"
+                            "</title>") != NULL);
     text_free(&out);
 }
 
 TEST_MAIN(ticks_are_round_and_inside, hopeless_ranges_have_no_ticks,
           markup_and_bad_bytes_are_escaped,
-          a_long_curve_stays_small_and_keeps_its_spike, nothing_to_draw_says_so)
+          a_long_curve_stays_small_and_keeps_its_spike, nothing_to_draw_says_so,
+          a_point_has_its_name_and_its_unit)
