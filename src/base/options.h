@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include "base/arena.h"
-#include "base/json.h"
+#include "base/text.h"
 
 struct option_list { const char **items; int count; };
 
@@ -73,7 +73,6 @@ status options_read_environment(struct options_set *set);
 /* The whole resolved configuration as YAML that reads back, each line with
  * who set it. */
 status options_write_yaml(const struct options_set *set, struct text *out);
-void options_write_json(const struct options_set *set, struct json_writer *w);
 /* Reads the origin of each value from the comments of a file that
  * options_write_yaml wrote and that was read as ORIGIN_RUN. A value without a
  * comment stays ORIGIN_RUN. */

@@ -132,50 +132,6 @@ status options_write_yaml(const struct options_set *set, struct text *out)
     return OK;
 }
 
-static void write_value(const struct options_set *set,
-                        const struct option_row *row, struct json_writer *w)
-{
-    const void *field = option_field(set, row);
-    const struct option_list *list = field;
-
-    switch (row->type) {
-    case TYPE_INT: json_write_integer(w, *(const int64_t *)field); break;
-    case TYPE_REAL: json_write_real(w, *(const double *)field); break;
-    case TYPE_BOOL: json_write_bool(w, *(const bool *)field); break;
-    case TYPE_TEXT:
-    case TYPE_SETS:
-        json_write_string(w, *(const char *const *)field);
-        break;
-    case TYPE_LIST:
-        json_write_array(w);
-        for (int i = 0; i < list->count; i++)
-            json_write_string(w, list->items[i]);
-        json_write_array_end(w);
-        break;
-    }
-}
-
-void options_write_json(const struct options_set *set, struct json_writer *w)
-{
-    bool inside = false;
-
-    json_write_object(w);
-    for (int i = 0; i < option_count; i++) {
-        const struct option_section *section = section_at(i);
-
-        if (section != NULL) {
-            if (inside) json_write_object_end(w);
-            json_write_key(w, section->name);
-            json_write_object(w);
-            inside = true;
-        }
-        json_write_key(w, option_rows[i].field);
-        write_value(set, &option_rows[i], w);
-    }
-    if (inside) json_write_object_end(w);
-    json_write_object_end(w);
-}
-
 static status describe_range(const struct option_row *row, struct text *out)
 {
     switch (row->type) {

@@ -352,16 +352,3 @@ status comm_leave(struct comm_handle *handle)
         await_number, handle->group, handle->number});
     return OK;
 }
-
-bool comm_done(struct comm_handle *handle)
-{
-    struct progress *progress;
-    bool done;
-
-    if (handle->group == NULL) return true;
-    progress = handle->group->progress;
-    pthread_mutex_lock(&progress->lock);
-    done = handle->done;
-    pthread_mutex_unlock(&progress->lock);
-    return done;
-}

@@ -56,7 +56,5 @@ status comm_wait(struct comm_handle *handle);
  * now on begins when it is over, and comm_wait, for its status, may come later.
  * Other calls: comm_wait. */
 status comm_leave(struct comm_handle *handle);
-/* Whether comm_wait would return at once (collectives only). */
-bool comm_done(struct comm_handle *handle);
 
 #endif

@@ -7,8 +7,6 @@
 #include "kernels/elementary64.h"
 #include "kernels/math.h"
 
-#define TWO_PI 0x1.921fb54442d18p+2
-
 /* Horner's scheme, highest coefficient first. */
 static double polynomial(const double *coefficients, int count, double x)
 {
@@ -189,9 +187,4 @@ double math_erf(double x)
     a = a > 6 ? 6 : a;
     y = 1 - math_exp(-polynomial(ends[a > 2.5], 16, a));
     return x < 0 ? -y : y;
-}
-
-double math_normal(double u1, double u2)
-{
-    return sqrt(-2 * math_log(1 - u1)) * math_cos(TWO_PI * u2);
 }

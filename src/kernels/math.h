@@ -17,7 +17,5 @@ double math_sin(double x);                 /* |x| < 2^30 */
 double math_cos(double x);
 double math_tanh(double x);
 double math_erf(double x);
-/* Standard normal from two uniforms in [0, 1) (Box-Muller, cosine branch). */
-double math_normal(double u1, double u2);
 
 #endif

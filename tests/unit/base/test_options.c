@@ -332,34 +332,6 @@ TEST(names_with_lists_are_one_text)
     options_free(&set);
 }
 
-TEST(json_has_every_option)
-{
-    struct options_set set;
-    struct json_writer w;
-    struct arena arena;
-    const struct json *root;
-
-    read_yaml(&set, "data: {train: [a, b]}");
-    json_write_begin(&w, 0);
-    options_write_json(&set, &w);
-    IS_OK(json_write_end(&w));
-    arena_init(&arena, "test", 0);
-    IS_OK(json_read(&root, &arena, w.out.bytes, w.out.length, "options"));
-    EQUAL_INT(json_get(json_get(root, "data"), "train")->count, 2);
-    for (int i = 0; i < options_count(); i++) {
-        char section[64];
-        const char *name = option_name(i), *dot = strchr(name, '.');
-
-        snprintf(section, sizeof section, "%.*s",
-                 dot != NULL ? (int)(dot - name) : 0, name);
-        CHECK(json_get(dot != NULL ? json_get(root, section) : root,
-                       dot != NULL ? dot + 1 : name) != NULL);
-    }
-    arena_free(&arena);
-    json_writer_free(&w);
-    options_free(&set);
-}
-
 /* A run's own file, read again, still says who set each value. */
 TEST(who_set_a_value_survives)
 {
@@ -455,5 +427,5 @@ TEST_MAIN(a_section_alone_is_an_option, rows_say_what_may_change,
           size_and_depth_are_limited, assignments_come_from_the_command_line,
           the_environment_is_read, what_is_written_reads_back_equal,
           who_set_a_value_is_written, who_set_a_value_survives,
-          names_with_lists_are_one_text, json_has_every_option,
+          names_with_lists_are_one_text,
           the_table_describes_itself)
