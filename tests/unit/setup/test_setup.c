@@ -49,6 +49,8 @@ static const struct refusal refusals[] = {
     {4, "mesh.data=3", "mesh: data 3 is 3 ranks, but there are 4"},
     {8, "mesh.data=2 mesh.shard=3",
      "mesh: data 2 x shard 3 is 6 ranks, but there are 8"},
+    {8, "mesh.data=8 mesh.node=3",
+     "nodes of 3 ranks do not divide the 8 ranks; 2 does"},
     {4, "mesh.data=-1 mesh.tensor=-1", "both data and tensor are auto"},
     {4, "mesh.data=-1 mesh.tensor=3", "tensor 3 is 3 ranks, but there are 4"},
     {2, "mesh.order=data,tensr", "tensr is not an axis of the mesh; the "
@@ -246,6 +248,24 @@ TEST(large_batches_are_worked_on_in_parts)
     }
 }
 
+/* Ranks say on which machines they are, unless mesh.node says so. */
+TEST(nodes_that_are_found_belong_to_the_layout)
+{
+    struct options_set set;
+    struct setup setup;
+
+    IS_OK(resolve(&setup, &set, 8, "mesh.data=8"));
+    EQUAL_INT(setup.mesh.node, 0);
+    IS_OK(setup_use_node(&setup, 2));
+    EQUAL_INT(setup.mesh.node, 2);
+    EQUAL_INT(setup.request.layout.mesh.node, 2);
+    release(&setup, &set);
+    IS_OK(resolve(&setup, &set, 8, "mesh.data=8 mesh.node=4"));
+    IS_OK(setup_use_node(&setup, 2));
+    EQUAL_INT(setup.mesh.node, 4);
+    release(&setup, &set);
+}
+
 TEST(a_run_that_goes_on_keeps_its_grid)
 {
     const struct grid two = {.data = 2, .tensor = 4, .context = 1};
@@ -264,4 +284,5 @@ TEST(a_run_that_goes_on_keeps_its_grid)
 
 TEST_MAIN(what_does_not_fit_is_refused, what_fits_is_shared,
           large_batches_are_worked_on_in_parts,
-          a_run_that_goes_on_keeps_its_grid)
+          a_run_that_goes_on_keeps_its_grid,
+          nodes_that_are_found_belong_to_the_layout)
