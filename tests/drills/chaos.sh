@@ -2,12 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # chaos.sh - a run on four agents with features of training drawn together, while
 # agents, two agents at once, ranks and the supervisor are killed in drawn order,
-# and agents come back: it ends in the bytes, metrics and samples of a run that
-# was left alone on one rank. What fails is printed with its seed:
+# and agents come back, data, saves or copies late in some runs: it ends in the
+# bytes, metrics and samples of a run that was left alone on one rank, its best
+# checkpoint, too, and what an object storage was sent. What fails is printed with
+# its seed:
 #
-#     BUILD=build SEED=7 ROUNDS=1 [KILLS=6] tests/drills/chaos.sh
+#     BUILD=build SEED=7 ROUNDS=1 [KILLS=6] [STORAGE_PYTHON=venv/bin/python] \
+#         tests/drills/chaos.sh
+#
+# STORAGE_PYTHON: as in storage.sh; without it no run has checkpoint.mirror.
 . "${0%/*}/common.sh"
 prepare
+[ -z "${STORAGE_PYTHON:-}" ] || serve_storage
 sed -i 's/schedule: cosine, warmup: 3, min_lr: 3.0e-4/schedule: constant/' \
     config.yaml
 letters="a b c d"
@@ -37,7 +43,8 @@ mix() { # SEED
     random 1
 }
 
-# Settings of every run into $base, those of the ranks into $more.
+# Settings of every run into $base, those of the ranks into $more; $faults of
+# each process of the agents.
 draw() { # SEED
     local word words
     mix "$1"
@@ -93,6 +100,24 @@ draw() { # SEED
     every=$drawn
     of "" "" optimizer.ema=0.9
     base="$base${drawn:+ --set $drawn}"
+    of "" keep_best
+    best=$drawn
+    of "" "" mirror
+    storage=
+    case $where in
+    local*) best= ;; # neither is made of shards of machines
+    *) [ -z "${drawn:+${STORAGE_PYTHON:-}}" ] || storage=s3://models/chaos/$1
+    esac
+    if [ -n "$best" ]; then
+        base=${base/validate.every=0/validate.every=6}
+        base+=" --set checkpoint.keep_best=true"
+    fi
+    [ -z "$storage" ] ||
+        more+=" --set checkpoint.async=true --set checkpoint.mirror=$storage"
+    of "" "" "" data.ahead:60:slow data.ahead:90:late,checkpoint.read:1 \
+        checkpoint.sync:2:slow checkpoint.rename:1 courier.carry:40:slow
+    faults=$drawn
+    [ -z "$storage" ] || faults+=${faults:+,}mirror.request:9
 }
 
 supervise() {
@@ -109,8 +134,8 @@ declare -A agents
 # One that comes back is another node: those that failed twice are not used.
 join() { # NAME
     joined=$((joined + 1))
-    "$program" agent --join "127.0.0.1:$port" --token token --slots "$slots" \
-        --name "$1$joined" >>"log.$1" 2>&1 &
+    LOCKSTEP_FAULT=$faults "$program" agent --join "127.0.0.1:$port" \
+        --token token --slots "$slots" --name "$1$joined" >>"log.$1" 2>&1 &
     agents[$1]=$!
     children="$children $!"
     disown
@@ -165,11 +190,29 @@ more_steps() {
     return 1
 }
 
+# The best checkpoint is that of the run that was left alone. All may have been
+# killed before it was saved: then the step is named.
+same_best() {
+    [ -n "$best" ] || return 0
+    lockstep compare nodes.whole/best nodes/best >out 2>&1
+    case $? in
+    0) ;;
+    66) grep -q "lowest at step .*, whose checkpoint is not here" out ;;
+    *) false ;;
+    esac
+}
+
+same_stored() {
+    [ -n "$storage" ] || return 0
+    lockstep fetch "$storage" stored >out 2>&1 &&
+        lockstep compare "$(newest nodes)" "$(newest stored)" >out 2>&1
+}
+
 round() { # SEED
-    local name=$1 i
+    local name=$1 i steps
     joined=0
     harms=
-    rm -rf nodes nodes.whole shards token try log log.*
+    rm -rf nodes nodes.whole stored shards token try log log.*
     draw "$1"
     # shellcheck disable=SC2086
     if ! lockstep train config.yaml --run try $base $more --dry-run >log 2>&1
@@ -187,7 +230,7 @@ round() { # SEED
         pause
         harm
     done
-    name="seed $1,$harms, $replicas copies, every $every, $slots slots,$base $more"
+    name="seed $1,$harms, $replicas copies, every $every, $slots slots,$base $more${faults:+, $faults}"
     if ! more_steps 15; then
         bad "$name" "no more steps" log
         last_words
@@ -199,14 +242,23 @@ round() { # SEED
     case $where in
     local*) must gather nodes ;;
     esac
+    steps=$(step_now nodes)
+    # A run that keeps its best remembers which that is: both validate at the end.
     # shellcheck disable=SC2086
-    must train config.yaml --run nodes.whole $base \
-        --set train.steps="$(step_now nodes)"
-    sed -i '${/"kind": "validation"/d}' nodes.whole/metrics.jsonl
+    if [ -n "$best" ]; then
+        steps=$((steps + 3))
+        must resume nodes $more --set train.steps=$steps
+    fi
+    # shellcheck disable=SC2086
+    must train config.yaml --run nodes.whole $base --set train.steps="$steps"
+    [ -n "$best" ] ||
+        sed -i '${/"kind": "validation"/d}' nodes.whole/metrics.jsonl
     if ! lockstep compare "$(newest nodes.whole)" "$(newest nodes)" >out 2>&1
     then bad "$name" "compare: other weights or states" out
     elif ! same_run nodes.whole nodes; then bad "$name" "$why" log
     elif ! lockstep data audit nodes >out 2>&1; then bad "$name" "audit" out
+    elif ! same_best; then bad "$name" "another best checkpoint" out
+    elif ! same_stored; then bad "$name" "another checkpoint is stored" out
     else ok "$name: $(step_now nodes) steps, $(grep -c '"recovered"' \
         nodes/control/journal.jsonl) recoveries"
     fi

@@ -185,6 +185,41 @@ end_wires() {
     cat wire.log
 }
 
+# no_storage: forgets the object storage that the environment names.
+no_storage() {
+    unset AWS_ENDPOINT_URL_S3 AWS_SESSION_TOKEN AWS_REGION AWS_DEFAULT_REGION
+    unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_ENDPOINT_URL
+}
+
+# serve_storage: an S3 server on the loopback address, by storage_server.py and
+# the Python STORAGE_PYTHON; AWS_... variables name it. Process $server,
+# descriptor 7 takes its commands.
+serve_storage() {
+    no_storage
+    mkfifo commands
+    "$STORAGE_PYTHON" "$tree/tests/drills/storage_server.py" <commands \
+        >server.out 2>server.log &
+    server=$!
+    children="$children $server"
+    exec 7>commands
+    await server.out '^http' 1800
+    read -r AWS_ENDPOINT_URL AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY \
+        < <(grep '^http' server.out)
+    export AWS_ENDPOINT_URL AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
+    answers=$(wc -l <server.out)
+}
+
+tell() { # COMMAND ARGUMENT: the server's answer in $answer
+    local tries=0
+    echo "$*" >&7
+    answers=$((answers + 1))
+    until [ "$(wc -l <server.out)" -ge "$answers" ] || [ $tries -ge 900 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    answer=$(sed -n "${answers}p" server.out)
+}
+
 # A port of this machine at which nobody listens now.
 free_port() {
     local port _

@@ -4,10 +4,12 @@
 # averages, adapters, frozen groups, a ramp, dropout, clipping of scores, z-loss,
 # noise, experts with selection biases, modules for later tokens, saves in the
 # background, steps that go wrong or are made twice with a wrong sum, the device
-# far, or in float32 cuda where its driver for tests is built. A run that is killed twice and goes on under
-# other layouts ends in the bytes, metrics, samples and ledger of one that was
-# left alone on one rank. Two of three run under LOCKSTEP_CHECK (docs/faults.md),
-# messages late or early in turns. What fails is printed with its seed:
+# far, or where its driver for tests is built cuda, with attention on tensor cores
+# in some runs in bfloat16. A run that is killed twice and goes on under other
+# layouts ends in the bytes, metrics, samples and ledger of one that was left alone
+# on one rank, also under a supervisor, with late data, saves that fail, spares. Two
+# of three run under LOCKSTEP_CHECK (docs/faults.md), messages late or early in
+# turns. What fails is printed with its seed:
 #
 #     BUILD=build SEED=7 ROUNDS=1 tests/drills/interplay.sh
 . "${0%/*}/common.sh"
@@ -146,6 +148,7 @@ draw() { # SEED
                     !~ /int8|adafactor/ ? "split" : "float32") \
                 " device=" of("cpu cpu " (ENVIRON["CUDA"] != "" && \
                     dtype == "float32" ? "cuda" : "far"))
+            if (flash) sub(/device=[a-z]+/, "device=cuda", text)
             return text " mesh.layers=" uneven(text) \
                 " train.logits_chunk=" any("0 0 7") \
                 " numerics.isa=" any("auto auto plain")
@@ -264,6 +267,11 @@ draw() { # SEED
             settings = settings " train.check_every=" of("0 1 1 3 100")
             if (policy == "none") maybe("train.repeat_every=" of("1 3"), 40)
             further(name)
+            flash = ENVIRON["CUDA"] != "" && dtype == "bfloat16" && !latent \
+                && context == 1 && int(seed / 3) % 2 == 0
+            if (flash)
+                settings = settings " model.width=32 model.head_width=8" \
+                    " device=cuda numerics.gpu=fast numerics.attention=flash"
             print settings
             print fault, 10 + random(3), 13 + random(2)
             for (i = 0; i < 60; i++) print layout()
@@ -315,15 +323,22 @@ gathered() { # RUN
 
 # The same features under a supervisor: all ranks are killed at once in a step,
 # and go on from their copies in memory, of each step or of every third, or from
-# a checkpoint: at most as many steps are done again. A fault comes again in every
-# process, so only without one.
+# a checkpoint: at most as many steps are done again. Some have spares, some late
+# data or a save that fails. A fault comes again in every process, so only without
+# one.
 kept() { # SEED
-    local every=$((1 + $1 % 2 * 2))
+    local every=$((1 + $1 % 2 * 2)) spares=() words
+    words=("" "--spares 0" "" "--spares 1")
+    # shellcheck disable=SC2206
+    spares=(${words[$1 / 2 % 4]})
+    words=("" data.ahead:9:slow checkpoint.sync:1:slow checkpoint.rename:1
+        checkpoint.read:1)
+    words=${words[$1 % 5]}
     next_layout none || { bad "seed $1" "a layout is legal" plan.log; return; }
     rm -rf kept shards
-    LOCKSTEP_FAULT=train.step:9:kill$(flip "$1") lockstep train config.yaml --run kept \
-        --threads 1 --ranks "$ranks" "${features[@]}" "${sets[@]}" \
-        "${apart[@]}" --supervised --copies $every >log 2>&1
+    LOCKSTEP_FAULT=train.step:9:kill$(flip "$1"),$words lockstep train \
+        config.yaml --run kept --threads 1 --ranks "$ranks" "${features[@]}" "${sets[@]}" \
+        "${apart[@]}" --supervised --copies $every "${spares[@]}" >log 2>&1
     if [ $? -ne 0 ] || ! gathered kept || ! same_run whole kept; then
         bad "seed $1, supervised" "$why: $(head -n 1 drawn) $layout" log
     elif [ "$(others whole)" != "$(others kept)" ]; then
@@ -331,7 +346,7 @@ kept() { # SEED
     elif ! lockstep incidents kept | grep -q ", [0-$every] redone"; then
         bad "seed $1, supervised" "redone: $(lockstep incidents kept)"
     else
-        ok "seed $1, supervised, a copy every $every: $layout"
+        ok "seed $1, supervised, a copy every $every${spares[*]:+, ${spares[*]}}${words:+, $words}: $layout"
     fi
 }
 

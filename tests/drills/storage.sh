@@ -9,8 +9,7 @@
 # STORAGE_PYTHON: one that has moto (storage_server.py). Without it only what
 # needs no server is judged, and the drill says so.
 . "${0%/*}/common.sh"
-unset AWS_ENDPOINT_URL_S3 AWS_SESSION_TOKEN AWS_REGION AWS_DEFAULT_REGION
-unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_ENDPOINT_URL
+no_storage
 LIMIT=120
 prepare
 sed -i 's/schedule: cosine, warmup: 3, min_lr: 3.0e-4/schedule: constant/' \
@@ -58,29 +57,7 @@ if [ -z "${STORAGE_PYTHON:-}" ]; then
 fi
 
 # --- with one ---
-mkfifo commands
-"$STORAGE_PYTHON" "$tree/tests/drills/storage_server.py" <commands \
-    >server.out 2>server.log &
-server=$!
-children="$children $server"
-exec 7>commands
-await server.out '^http' 1800
-read -r AWS_ENDPOINT_URL AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY \
-    < <(grep '^http' server.out)
-export AWS_ENDPOINT_URL AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
-
-answers=$(wc -l <server.out)
-tell() { # COMMAND ARGUMENT: the server's answer in $answer
-    local tries=0
-    echo "$*" >&7
-    answers=$((answers + 1))
-    until [ "$(wc -l <server.out)" -ge "$answers" ] || [ $tries -ge 900 ]; do
-        sleep 0.1
-        tries=$((tries + 1))
-    done
-    answer=$(sed -n "${answers}p" server.out)
-}
-
+serve_storage
 
 AWS_SECRET_ACCESS_KEY=wrong refused "another secret" 78 SignatureDoesNotMatch \
     s3://models/a
