@@ -283,5 +283,10 @@ status door_knock(int *descriptor, const char *address,
         if (strstr(why, "the connection") == NULL || clock_ns() > end) break;
         nanosleep(&pause, NULL);
     }
+    if (strstr(why, "was closed") != NULL)
+        snprintf(why, sizeof why, "the connection was closed without a word, "
+                 "as another version of lockstep does");
+    if (self->purpose == DOOR_AGENT)
+        FAIL(ERR_PEER, "%s does not let this agent in: %s", address, why);
     FAIL(ERR_PEER, "%s does not let rank %d in: %s", address, self->rank, why);
 }

@@ -22,6 +22,7 @@
 
 enum { LOOK_MS = 50, REPORT_MS = 100, AGAIN_MS = 300, KNOCK_MS = 2000,
        KNOCK_LEAST_MS = 50,
+       REFUSED_AGAIN_MS = 2000, REFUSED_MS = 40000, /* beyond any silence */
        ALONE_MS = 60000, FIRST_MS = 1800000, ALONE_LEAST_MS = 3000,
        ALONE_FACTOR = 5,
        FILES_OWN = 20, FILES_EACH = 1 /* with the process of each place */ };
@@ -204,6 +205,7 @@ static status join(struct agent *agent)
          * could not end are not to live on because it is back. */
         if (atomic_load(&agent->board->lease_ns) == 0)
             lease_renew(agent->board, lease);
+        if (agent->refused_ns != 0) return OK;
         if (first) fprintf(stderr, "agent     %s joined %s, %d slots\n",
                            agent->name, agent->how->join, agent->how->slots);
         else fprintf(stderr, "agent     %s is back at %s\n", agent->name,
@@ -218,7 +220,9 @@ static status join(struct agent *agent)
 
 static void part(struct agent *agent)
 {
-    if (!agent->over)
+    if (agent->refused_ns != 0)
+        agent->next_try_ns = clock_ns() + (int64_t)REFUSED_AGAIN_MS * 1000000;
+    else if (!agent->over)
         fprintf(stderr, "agent     %s lost its supervisor (%s); its ranks go "
                         "on while they have a lease\n", agent->name,
                 status_message());
@@ -227,9 +231,36 @@ static void part(struct agent *agent)
     agent->parted_ns = clock_ns();
 }
 
+/* Its own last connection may not have been missed yet, as where this machine
+ * was started again: it tries until it must have been. */
+static void hear_refusal(struct agent *agent, const struct node_refused *said)
+{
+    if (agent->refused_ns == 0) {
+        agent->refused_ns = clock_ns();
+        agent->refused = *said;
+        agent->refused.why[sizeof said->why - 1] = '\0';
+        fprintf(stderr, "agent     %s is not taken (%s); it tries again for "
+                "%d s\n", agent->name, agent->refused.why,
+                REFUSED_MS / 1000);
+    }
+}
+
+static status check_refusal(const struct agent *agent, bool busy)
+{
+    if (agent->refused_ns == 0 || busy ||
+        clock_ns() - agent->refused_ns < (int64_t)REFUSED_MS * 1000000)
+        return OK;
+    FAIL(ERR_PEER, "%s does not take this agent: %s", agent->how->join,
+         agent->refused.why);
+}
+
 /* An echo of the future would be of another agent. */
 static void hear_beat(struct agent *agent, const struct node_beat *beat)
 {
+    if (agent->refused_ns != 0)
+        fprintf(stderr, "agent     %s joined %s, %d slots\n", agent->name,
+                agent->how->join, agent->how->slots);
+    agent->refused_ns = 0;
     agent->lease_ms = beat->lease_ms < NODE_LEASE_MS ? NODE_LEASE_MS
                       : beat->lease_ms > NODE_LEASE_MOST_MS
                           ? NODE_LEASE_MOST_MS : beat->lease_ms;
@@ -266,6 +297,10 @@ static void hear(struct agent *agent, const struct wire_head *head,
     case WIRE_STORES:
         if (head->bytes == sizeof(struct node_stores))
             courier_stores(agent, bytes);
+        break;
+    case WIRE_REFUSED:
+        if (head->bytes == sizeof(struct node_refused))
+            hear_refusal(agent, bytes);
         break;
     case WIRE_END:
         agent->over = true;
@@ -372,6 +407,7 @@ static status live_alone(struct agent *agent)
         now - agent->began_ns > (int64_t)FIRST_MS * 1000000)
         FAIL(ERR_PEER, "%s: no supervisor has answered for %d minutes",
              agent->how->join, FIRST_MS / 60000);
+    TRY(check_refusal(agent, busy));
     /* Ranks without a lease end first. */
     if (now >= agent->next_try_ns && agent->late_ns == 0) TRY(join(agent));
     return OK;

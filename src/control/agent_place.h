@@ -32,6 +32,8 @@ struct agent {
     int64_t steps_ns, steps; /* when a rank last got on; the sum of steps */
     int64_t late_ns;      /* when the lease was found to be over; 0: it is
                            * not */
+    int64_t refused_ns;   /* since when it is not taken; 0: it is */
+    struct node_refused refused; /* why */
     bool changed, over, late_told;
     int signals, token_file, shared_file, state_file, board_file;
     struct board *board;  /* a page for each place */

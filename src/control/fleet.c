@@ -16,6 +16,7 @@ enum {
     FAR_MS = 1000,        /* longer patience with a node is worth a line */
     LEASE_STEP_MS = 500,  /* leases become longer by so much: few lines */
     END_MS = 2000,        /* for agents to hear that the run is over */
+    REFUSED_MS = 5000,    /* without a refusal, then one is worth a line */
     FENCE_MOST_MS = 10000 /* then a node whose ranks do not end is given up */
 };
 
@@ -360,30 +361,48 @@ static struct node *find_node(struct fleet *fleet, const char *name)
     return NULL;
 }
 
-/* A known name is the same node: it comes back. */
+/* A known name is the same node: it comes back. NULL: it is not taken. */
 static struct node *node_for(struct fleet *fleet,
-                             const struct node_hello *hello)
+                             const struct node_hello *hello, const char **why)
 {
     struct node *node = find_node(fleet, hello->name);
 
-    if (node != NULL && node->wire.descriptor >= 0) {
-        fprintf(stderr, "node      a second agent calls itself %s: give it "
-                "another name with --name\n", node->name);
-        return NULL;
-    }
-    if (node != NULL && node->places != hello->places) return NULL;
-    if (node != NULL) return node;
-    if (fleet->count == NODES_MOST) return NULL;
+    if (hello->slots < 1 || hello->places < hello->slots ||
+        hello->places > PLACES_MOST + PLACES_EXTRA || hello->name[0] == '\0')
+        *why = "what it says of itself makes no sense";
+    else if (node != NULL && node->wire.descriptor >= 0)
+        *why = "another agent has its name: give it another one with --name";
+    else if (node != NULL && node->places != hello->places)
+        *why = "an agent with its name had other slots: give it another name";
+    else if (node == NULL && fleet->count == NODES_MOST)
+        *why = "there is no room for more agents";
+    if (*why != NULL || node != NULL) return *why == NULL ? node : NULL;
     node = &fleet->nodes[fleet->count];
     *node = (struct node){.wire.descriptor = -1};
     fleet_unpaired(node);
     if (memory_take((size_t)hello->places, sizeof *node->seats,
                     (void **)&node->seats) != OK) {
         status_clear();
+        *why = "no memory";
         return NULL;
     }
     fleet->count++;
     return node;
+}
+
+/* Said here once in a while: the agent tries again. */
+static void refuse(struct fleet *fleet, struct wire *wire,
+                   const struct node_hello *hello, const char *why)
+{
+    struct node_refused refused = {""};
+
+    if (clock_ns() > fleet->refused_ns)
+        fprintf(stderr, "node      %s is not taken: %s\n", hello->name, why);
+    fleet->refused_ns = clock_ns() + (int64_t)REFUSED_MS * 1000000;
+    snprintf(refused.why, sizeof refused.why, "%s", why);
+    if (wire_put(wire, WIRE_REFUSED, &refused, sizeof refused) != OK)
+        status_clear();
+    wire_close(wire);
 }
 
 static void admit(struct fleet *fleet, struct wire *wire,
@@ -391,16 +410,11 @@ static void admit(struct fleet *fleet, struct wire *wire,
 {
     struct node_hello hello = *said;
     struct node *node;
+    const char *why = NULL;
 
-    hello.name[sizeof hello.name - 1] = '\0';
-    hello.address[sizeof hello.address - 1] = '\0';
-    if (hello.slots < 1 || hello.places < hello.slots ||
-        hello.places > PLACES_MOST + PLACES_EXTRA || hello.name[0] == '\0')
-        node = NULL;
-    else
-        node = node_for(fleet, &hello);
-    if (node == NULL) {
-        wire_close(wire);
+    hello.name[NODE_NAME_BYTES - 1] = hello.address[DOOR_ADDRESS_BYTES - 1] = 0;
+    if ((node = node_for(fleet, &hello, &why)) == NULL) {
+        refuse(fleet, wire, &hello, why);
         return;
     }
     snprintf(node->name, sizeof node->name, "%s", hello.name);

@@ -74,6 +74,7 @@ struct fleet {
     int64_t beat_ns;
     int64_t lease_most_ms; /* no lease is longer: the journal has it; */
     int64_t lease_wish_ms; /* what a node needs */
+    int64_t refused_ns;    /* until when a refusal needs no line */
     bool adopts;           /* ranks of another supervisor are left alone */
     struct node_stores stores; /* where nodes keep shards; "": they do not */
 };

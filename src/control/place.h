@@ -38,7 +38,8 @@ enum wire_kind {
     WIRE_END,         /* none: the run is over */
     WIRE_STORES,      /* struct node_stores: where the node keeps shards */
     WIRE_FILE,        /* struct file_ask, to an agent (far_files.h) */
-    WIRE_FILE_ANSWER  /* struct file_answer; bytes follow */
+    WIRE_FILE_ANSWER, /* struct file_answer; bytes follow */
+    WIRE_REFUSED      /* struct node_refused: an agent is not taken */
 };
 
 struct node_hello {
@@ -46,6 +47,8 @@ struct node_hello {
     char address[DOOR_ADDRESS_BYTES]; /* where other agents knock */
     int32_t slots, places;
 };
+
+struct node_refused { char why[DOOR_SENTENCE_BYTES]; };
 
 struct order {
     uint64_t number;      /* of all orders of a run, from 1; 0: none */

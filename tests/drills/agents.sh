@@ -170,6 +170,13 @@ chmod 600 forged
 expect "an agent with another token" 68 "another token" agent \
     --join 127.0.0.1:$port --token forged
 chmod 644 forged
+"$program" agent --join 127.0.0.1:$port --token token --slots 2 --name a \
+    >log.twin 2>&1 &
+twin=$!
+children="$children $twin"
+until_line log.twin 'is not taken (another agent has its name' 600
+says "an agent with a name that is taken" log.twin 'is not taken (another agent has'
+lose "$twin"
 expect "a token that others can read" 78 "only its owner" agent \
     --join 127.0.0.1:$port --token forged
 lose "$child"
