@@ -61,10 +61,14 @@ NAMES
         offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize), "room");
     _Static_assert(offsetof(struct lt_offer, state) ==
         offsetof(cublasLtMatmulHeuristicResult_t, state), "state");'
+    # Any pointer is as any other, and int as an enum; nothing else.
+    echo '#define SAME(result, name, ...) typedef result type_##name(__VA_ARGS__); \
+        static type_##name *const ours_##name = (type_##name *)name;'
+    echo 'LT_FUNCTIONS(SAME)'
 } >"$room/names.c"
 if [ -z "$header" ]; then echo "not run: no header of cuBLASLt"
 elif cc -std=gnu11 -I. -Isrc -isystem "$(dirname "$header")" -fsyntax-only \
-    "$room/names.c" >"$room/log" 2>&1
+    -Werror=cast-function-type "$room/names.c" >"$room/log" 2>&1
 then ok "what we declare is what $(basename "$header") has"
 else bad "declarations" "differ from $header" "$room/log"
 fi
@@ -75,6 +79,19 @@ if [ -n "$header" ] && sed 's/LT_TURN_A CUBLASLT_MATMUL_DESC_TRANSA/LT_TURN_A CU
         "$room/wrong.c" >"$room/log" 2>&1
     then bad "a wrong number" "is not noticed"
     else ok "a wrong number is noticed"
+    fi
+fi
+if [ -n "$header" ]; then
+    mkdir -p "$room/src/kernels/cuda/plugin"
+    sed 's/X(int, cublasLtDestroy, void \*handle)/X(int, cublasLtDestroy, void *handle, int more)/' \
+        src/kernels/cuda/plugin/cublaslt.h >"$room/src/kernels/cuda/plugin/cublaslt.h"
+    if cc -std=gnu11 -I"$room" -Isrc -isystem "$(dirname "$header")" \
+        -fsyntax-only -Werror=cast-function-type "$room/names.c" \
+        >"$room/log" 2>&1
+    then bad "a function with a parameter too many" "is not noticed"
+    elif grep -q cublasLtDestroy "$room/log"
+    then ok "a function with a parameter too many is noticed"
+    else bad "a function with a parameter too many" "something else is wrong" "$room/log"
     fi
 fi
 

@@ -75,6 +75,12 @@ for knobs in 44 45; do
     else bad "an engine with $knobs knobs" "graphs are not attention" "$room/log"
     fi
 done
+sed 's/ && knobs->count <= KNOBS;/;/' $plan >"$room/knobs.c"
+if cmp -s $plan "$room/knobs.c"; then bad "more knobs than we know" "sed finds nothing"
+elif plan=$room/knobs.c DNN_KNOBS=45 means $graph 2>/dev/null
+then bad "more knobs than we know" "are not noticed"
+else ok "more knobs than we know are noticed"
+fi
 
 # ---- header ----
 
@@ -186,6 +192,10 @@ NAMES
     echo '#include "src/kernels/cuda/plugin/cudnn.h"'
     awk '{ print "_Static_assert((int)" $1 " == (int)CUDNN_" $2 ", \"" $1 "\");" }' \
         "$room/names"
+    # Any pointer is as any other, and int as an enum; nothing else.
+    echo '#define SAME(result, name, ...) typedef result type_##name(__VA_ARGS__); \
+        static type_##name *const ours_##name = (type_##name *)name;'
+    echo 'DNN_FUNCTIONS(SAME)'
 } >"$room/names.c"
 declared=$(sed 's|/\*.*\*/||; s|^ \*.*||; s|/\*.*||' src/kernels/cuda/plugin/cudnn.h |
     grep -oE '\bDNN_[A-Z0-9_]+ = ' | sort -u | wc -l)
@@ -194,7 +204,7 @@ declared=$(sed 's|/\*.*\*/||; s|^ \*.*||; s|/\*.*||' src/kernels/cuda/plugin/cud
 if [ -z "$header" ]; then echo "not run: no header of cuDNN"
 elif cc -std=gnu11 -I. -Isrc -isystem "$(dirname "$header")" \
     -isystem "$(dirname "${nvcc:-/none/bin/nvcc}")/../include" -Wno-deprecated-declarations \
-    -fsyntax-only "$room/names.c" >"$room/log" 2>&1
+    -Werror=cast-function-type -fsyntax-only "$room/names.c" >"$room/log" 2>&1
 then ok "what we declare is what $(basename "$header") has"
 else bad "declarations" "differ from $header" "$room/log"
 fi
