@@ -210,6 +210,7 @@ static void add_states(const struct layout *l, double parameters,
     const double states = layout_states_bytes(l);
     const double narrow = habits_of[l->as].shard_bytes;
     const double shard = l->bits == 32 && narrow > 0 ? 4 : narrow;
+    const double copied = l->as == AS_LOCKSTEP ? parameters : learn;
 
     /* Shards of float32 are 16 bits wide when they are gathered. */
     if (shard > 0) {
@@ -217,8 +218,8 @@ static void add_states(const struct layout *l, double parameters,
         out->states += states * shard / 4 * learn / layout_division(l, 1);
     } else {
         out->weights += weight * parameters / layout_division(l, 3);
-        out->states += (master * parameters + states * learn) /
-                       layout_division(l, 1);
+        out->states +=
+            (master * copied + states * learn) / layout_division(l, 1);
     }
     if (l->as != AS_LOCKSTEP)
         out->gradients += habits_of[l->as].gradient_bytes * learn /

@@ -135,6 +135,27 @@ TEST(states_of_automodel_are_narrow)
     CHECK(narrow.gradients == wide.gradients / 2);
 }
 
+/* Weights that are frozen have 2 bytes, adapters 2, 4 and 8 more for their
+ * copy in float32 and their moments. */
+TEST(frozen_weights_have_no_copy)
+{
+    struct layout l = {.as = AS_NEMO, .pipe = 1, .data = 1, .shard = 1,
+                       .context = 1, .tensor = 1, .expert = 1, .batch = 1,
+                       .micro_batch = 1, .microbatches = 1, .chunks = 1,
+                       .bits = 16, .schedule = "1f1b"};
+    struct memory memory;
+    struct shape shape;
+
+    shape_of_text(&shape,
+                  "model: {family: llama, vocab: 1000, layers: 4, width: 64, "
+                  "heads: 4, kv_heads: 4, feed_forward: 160, tied: false}\n"
+                  "lora: {rank: 8, targets: all}\n", 256);
+    memory_of(&l, &shape, 0, &memory);
+    CHECK(shape.lora.all > 0);
+    CHECK(memory.states == 12 * 4 * shape.lora.all);
+    CHECK(memory.weights > 2 * 4 * shape.block.parameters);
+}
+
 /* A block of width 64 and 160 keeps no input of a frozen product for W. With
  * adapters beside q, k and v it lacks what the second norm makes, and the
  * product of the gate; beside that product's matrix alone, what both norms
@@ -174,5 +195,5 @@ TEST(inputs_of_frozen_products_are_not_kept)
 
 TEST_MAIN(megatron_figure_1, megatron_figure_7,
           inputs_of_products_are_kept_in_8_bits,
-          inputs_of_frozen_products_are_not_kept,
+          frozen_weights_have_no_copy, inputs_of_frozen_products_are_not_kept,
           states_of_automodel_are_narrow)
