@@ -183,6 +183,15 @@ struct flight_doing flight_doing(const struct flight *flight)
     return d;
 }
 
+bool flight_waits(const struct flight *flight)
+{
+    const struct flight_entry e = flight_position(flight);
+    const struct flight_doing doing = flight_doing(flight);
+
+    return (e.number != 0 && e.ended_ns == 0) || doing.waits > 0 ||
+           doing.awaits != 0;
+}
+
 void flight_mirror(struct flight *flight, const struct flight_doing *doing)
 {
     atomic_store(&flight->usual_ns, 0); /* of the turn before */

@@ -83,6 +83,8 @@ struct flight_entry flight_position(const struct flight *flight);
 struct flight_entry flight_aside(const struct flight *flight);
 /* Its text ends, numbers are in range. usual_ns is 0 if it changes just now. */
 struct flight_doing flight_doing(const struct flight *flight);
+/* The rank is within a call, or another wait for other ranks or nodes. */
+bool flight_waits(const struct flight *flight);
 /* Writes what another machine said of a rank. */
 void flight_mirror(struct flight *flight, const struct flight_doing *doing);
 

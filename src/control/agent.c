@@ -23,8 +23,7 @@
 enum { LOOK_MS = 50, REPORT_MS = 100, AGAIN_MS = 300, KNOCK_MS = 2000,
        KNOCK_LEAST_MS = 50,
        REFUSED_AGAIN_MS = 2000, REFUSED_MS = 40000, /* beyond any silence */
-       ALONE_MS = 60000, FIRST_MS = 1800000, ALONE_LEAST_MS = 3000,
-       ALONE_FACTOR = 5,
+       ALONE_MS = 60000, FIRST_MS = 1800000,
        FILES_OWN = 20, FILES_EACH = 1 /* with the process of each place */ };
 
 /* ---- opening ---- */
@@ -151,24 +150,15 @@ static status introduce(struct agent *agent)
     return report(agent);
 }
 
-/* Whether a rank has an order, and how far all got. */
-static bool is_busy(struct agent *agent)
+static bool is_busy(const struct agent *agent)
 {
-    int64_t steps = 0;
-    bool busy = false;
-
-    for (int i = 0; i < agent->count; i++) {
-        if (!place_is_busy(&agent->places[i])) continue;
-        busy = true;
-        steps += atomic_load(&agent->board->pages[i].step);
-    }
-    if (steps != agent->steps) agent->steps_ns = clock_ns();
-    agent->steps = steps;
-    return busy;
+    for (int i = 0; i < agent->count; i++)
+        if (place_is_busy(&agent->places[i])) return true;
+    return false;
 }
 
 /* Nobody is waited for beyond the lease of ranks that live. */
-static int64_t knock_ms(struct agent *agent)
+static int64_t knock_ms(const struct agent *agent)
 {
     const int64_t end = atomic_load(&agent->board->lease_ns);
     const int64_t left = (end - clock_ns()) / 1000000 + 1;
@@ -349,23 +339,6 @@ static bool start_missing(struct agent *agent)
     return child;
 }
 
-/* The longest that ranks may take for a step without a supervisor. */
-static int64_t alone_ns(const struct agent *agent)
-{
-    int64_t most = 0;
-
-    for (int i = 0; i < agent->count; i++) {
-        const struct board_page *page = &agent->board->pages[i];
-        const int64_t step = atomic_load(&page->step_most_ns);
-        const int64_t planned = atomic_load(&page->planned_ns);
-
-        if (!place_is_busy(&agent->places[i])) continue;
-        if (step > most) most = step;
-        if (planned > most) most = planned;
-    }
-    return (int64_t)ALONE_LEAST_MS * 1000000 + ALONE_FACTOR * most;
-}
-
 /* Ranks whose lease has ended may have been replaced by now: they end. What
  * came while this process stood still has been heard before. */
 static void guard_lease(struct agent *agent)
@@ -388,17 +361,15 @@ static void guard_lease(struct agent *agent)
     workers_fence(agent, 0);
 }
 
-/* Without a supervisor ranks go on while they finish steps: a step needs all of
- * them. Those that do not may have been replaced: they end. */
+/* Without a supervisor ranks go on while they can: a step needs all of them. If
+ * one is lost, the others end by themselves; if one stands still, nobody else
+ * would end them. */
 static status live_alone(struct agent *agent)
 {
     const int64_t now = clock_ns();
     const bool busy = is_busy(agent);
-    const int64_t patience = alone_ns(agent);
 
-    if (busy && now - agent->parted_ns > patience &&
-        now - agent->steps_ns > patience)
-        workers_fence(agent, 0);
+    if (busy && ranks_stand_still(agent)) workers_fence(agent, 0);
     if (!busy && agent->parted_ns != 0 &&
         now - agent->parted_ns > (int64_t)ALONE_MS * 1000000)
         FAIL(ERR_PEER, "%s: the supervisor is gone for %d s, and no rank "

@@ -335,10 +335,20 @@ static void look_at_threads(struct worker *w, const struct flight *flight)
         thread_clock_look(&w->threads, w->process, now);
 }
 
+char worker_state(const struct agent *agent, int index,
+                  struct kept_time *kept)
+{
+    struct worker *w = &agent->workers[index];
+
+    look_at_threads(w, &agent->board->pages[index].flight);
+    *kept = w->threads.kept;
+    return crew_state(w->process);
+}
+
 void worker_report(const struct agent *agent, int index,
                    struct slot_report *out)
 {
-    struct worker *w = &agent->workers[index];
+    const struct worker *w = &agent->workers[index];
     const struct place_memory *place = &agent->places[index];
 
     *out = (struct slot_report){
@@ -350,10 +360,7 @@ void worker_report(const struct agent *agent, int index,
         .generation = place->order.generation, .rank = place->order.rank,
         .size = place->order.size};
     if (out->ordered == 0) return;
-    if (place_is_busy(place) && w->process != 0) {
-        look_at_threads(w, &agent->board->pages[index].flight);
-        out->state = crew_state(w->process);
-        out->kept = w->threads.kept;
-    }
+    if (place_is_busy(place) && w->process != 0)
+        out->state = worker_state(agent, index, &out->kept);
     if (out->taken == out->ordered) copy_page(agent, index, out);
 }

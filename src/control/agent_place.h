@@ -20,6 +20,12 @@ struct worker {
     int64_t beats_ns;     /* and since when */
     struct thread_clock threads; /* at the last look at a rank that does not
                                   * get on */
+    struct {              /* of a rank without a supervisor (agent_alone.c) */
+        uint64_t order, beats;   /* what it did, and how far it was, at */
+        int64_t looked_ns;       /* the last look; */
+        int64_t kept_ns;         /* how long the system had kept it by then, */
+        int64_t ns;              /* and it had stood still */
+    } still;
 };
 
 struct agent {
@@ -29,7 +35,6 @@ struct agent {
     struct wire up;       /* to the supervisor */
     struct door door;     /* for other agents */
     int64_t began_ns, next_try_ns, told_ns, parted_ns;
-    int64_t steps_ns, steps; /* when a rank last got on; the sum of steps */
     int64_t late_ns;      /* when the lease was found to be over; 0: it is
                            * not */
     int64_t refused_ns;   /* since when it is not taken; 0: it is */
@@ -58,6 +63,10 @@ struct agent {
  * end. */
 status agent_turn(struct agent *agent, bool *child);
 
+/* Without a supervisor: whether ranks of the node cannot step, as one stands
+ * still or has not met the others. Asked at each turn. */
+bool ranks_stand_still(struct agent *agent);
+
 /* Whether the process has an order that it has not done. */
 bool place_is_busy(const struct place_memory *place);
 /* Starts the process; in it, returns with *child when it shall end. */
@@ -72,5 +81,9 @@ void workers_look(struct agent *agent);
 void workers_order(struct agent *agent, const struct order *order);
 void worker_report(const struct agent *agent, int index,
                    struct slot_report *out);
+/* The state of a rank's process, as ps prints it; *kept: how long the system
+ * kept it from running so far. */
+char worker_state(const struct agent *agent, int index,
+                  struct kept_time *kept);
 
 #endif

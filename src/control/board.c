@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "comm/process.h"
 
-static const uint64_t magic = 0x6c6f636b626f6132; /* "lockboa2" */
+static const uint64_t magic = 0x6c6f636b626f6133; /* "lockboa3" */
 enum { CARRY_MS = 30000 };
 
 static struct board *mine;
@@ -171,6 +171,11 @@ void board_planned(double seconds)
 {
     if (page == NULL || !(seconds > 0 && seconds < 1e6)) return;
     atomic_store(&page->planned_ns, (int64_t)(1e9 * seconds));
+}
+
+void board_limit(int64_t limit_ms)
+{
+    if (page != NULL) atomic_store(&page->limit_ms, limit_ms);
 }
 
 void board_plan(size_t bytes)

@@ -47,6 +47,7 @@ struct board_page {
     _Atomic int64_t met_ppm;      /* of the last steps, in calls in which all
                                    * wait for all; smoothed */
     _Atomic int64_t planned_ns;   /* predicted time of a step; 0: unknown */
+    _Atomic int64_t limit_ms;     /* comm.limit; 0: unknown */
     _Atomic uint64_t plan_bytes;  /* of memory that the rank planned; 0:
                                    * unknown */
     _Atomic uint64_t slot_bytes;  /* of a copy in memory; 0: there are none */
@@ -102,6 +103,8 @@ void board_judge(enum board_verdict verdict, const char *sentence);
 int board_state_file(void);
 /* The prediction of a step (option `machine`). */
 void board_planned(double seconds);
+/* How long the rank waits for others (option comm.limit). */
+void board_limit(int64_t limit_ms);
 /* The rank will take so much memory. */
 void board_plan(size_t bytes);
 /* The rank's copies in memory have that size. */

@@ -111,11 +111,7 @@ static int64_t patience_ns(const struct supervisor *s, int rank)
 
 bool rank_waits(const struct supervisor *s, int rank)
 {
-    const struct flight *flight = &s->board->pages[rank].flight;
-    const struct flight_entry e = flight_position(flight);
-
-    return (e.number != 0 && e.ended_ns == 0) ||
-           flight_doing(flight).waits > 0 || flight_doing(flight).awaits != 0;
+    return flight_waits(&s->board->pages[rank].flight);
 }
 
 bool rank_awaits(const struct supervisor *s, int rank)

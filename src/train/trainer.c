@@ -220,6 +220,7 @@ status trainer_run(const struct trainer_request *request)
 
     if (request->dry_run) return run_ranks(&copy);
     TRY_GOTO(done, result, signals_install(launch_rank() >= 0));
+    board_limit(1000 * request->set->values.comm.limit);
     board_phase(BOARD_OPENS);
     result = run_ranks(&copy);
 done:

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "checkpoint/history.h"
+#include "control/board.h"
 #include "train/trainer_state.h"
 
 status trainer_policy_plan(struct trainer *t)
@@ -194,6 +195,7 @@ status trainer_rewind(struct trainer *t)
 
     TRY(trainer_settle(t)); /* it may be the newest */
     memory_copy_forget(&t->copy); /* the state may lie in one */
+    board_phase(BOARD_OPENS); /* a slow storage is no hang */
     TRY_GOTO(done, result, keeper_restore(&t->keeper, &t->counters, &notice));
     TRY_GOTO(done, result, train_step_return(&t->step));
     if (notice.length > 0) LOG(WARNING, "checkpoint", "%s", notice.bytes);
@@ -202,6 +204,7 @@ status trainer_rewind(struct trainer *t)
     t->saves.step = t->counters.step;
     result = trainer_rewind_files(t);
 done:
+    board_phase(BOARD_STEPS);
     text_free(&notice);
     return result;
 }

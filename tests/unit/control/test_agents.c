@@ -15,11 +15,10 @@
  *   ends    the run ends, in bounded time, with all of its steps
  * Ranks of this model know nothing of RUN/control/generation, nor of the lock
  * of the run's directory: the lease alone must keep generations apart. */
-#include "tests/unit/control/virtual_hosts.h"
 #include "tests/unit/control/virtual_lines.h"
+#include "tests/unit/control/virtual_ranks.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -29,51 +28,6 @@
 #include "tests/test.h"
 #include "tests/unit/control/seeds.h"
 #include "tests/unit/control/virtual_signals.h"
-
-enum { STEPS_MOST = 200, FAULTS_MOST = 8, LIMIT_S = 900 };
-
-enum fault_kind {
-    FAULT_RANK, FAULT_AGENT, FAULT_MACHINE, FAULT_STOP, FAULT_STAND,
-    FAULT_CUT, FAULT_CUT_IN, FAULT_CUT_OUT, FAULT_CUT_PEERS,
-    FAULT_SUPERVISOR, FAULT_KINDS
-};
-
-/* The run: what its directory has. */
-static struct run {
-    uint64_t random;
-    int64_t steps, every, checkpoint, done;
-    uint64_t writer;         /* generation that wrote last */
-    int64_t wrote_ns;
-    uint64_t generation;     /* that has opened; step_ns: end of its step */
-    int64_t step_ns;
-    struct { int64_t when_ns; enum fault_kind kind; int host; }
-        faults[FAULTS_MOST];
-    int fault_count, fault_next, replicas;
-    jmp_buf death;
-    bool virtual, lives;     /* lives: a supervisor does */
-    const char *broken;
-} run;
-
-static uint64_t draw_bits(void)
-{
-    uint64_t x = run.random += 0x9e3779b97f4a7c15u;
-
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-static int64_t draw(int64_t below)
-{
-    return (int64_t)(draw_bits() % (uint64_t)below);
-}
-
-static int64_t net_delay(void) { return 200000 + draw(3000000); }
-
-static void must(bool holds, const char *what)
-{
-    if (!holds && run.broken == NULL) run.broken = what;
-}
 
 /* ---- the system ---- */
 
@@ -114,256 +68,6 @@ status lease_announce(const char *where, uint64_t generation)
     return OK;
 }
 
-/* ---- ranks ---- */
-
-struct seat_of { struct host *host; int index, place; };
-
-/* Where that rank of a generation is; false: no process is it any more. */
-static bool find_rank(uint64_t generation, int rank, struct seat_of *out)
-{
-    for (int h = 1; h <= HOSTS; h++)
-        for (int p = 0; p < PLACES; p++) {
-            const struct place_memory *m = &hosts[h].memories[p];
-
-            if (!place_is_busy(m) || m->order.generation != generation ||
-                m->order.rank != rank || hosts[h].workers[p].process == 0)
-                continue;
-            *out = (struct seat_of){&hosts[h], h, p};
-            return true;
-        }
-    return false;
-}
-
-/* As lease_holds() asks, by the clock of the machine. */
-static bool may_write(int host)
-{
-    return !lease_is_over(hosts[host].board, net.now_ns + net.skew_ns[host]);
-}
-
-/* No rank of an older generation may be able to write. */
-static void check_alone(uint64_t generation, const char *what)
-{
-    for (int h = 1; h <= HOSTS; h++)
-        for (int p = 0; p < PLACES; p++) {
-            const struct place_memory *m = &hosts[h].memories[p];
-
-            if (place_is_busy(m) && hosts[h].workers[p].process != 0 &&
-                m->order.generation < generation)
-                must(!may_write(h), what);
-        }
-}
-
-static void model_order(struct host *host, int place)
-{
-    struct place *p = &host->places[place];
-
-    check_alone(host->memories[place].order.generation, "leader");
-    *p = (struct place){.phase = BOARD_OPENS,
-                        .ready_ns = net.now_ns + 20000000 + draw(200000000)};
-    atomic_store(&host->board->pages[place].step, 0);
-    atomic_store(&host->board->pages[place].step_ns, 0);
-}
-
-static void end_rank(struct seat_of *at, status result)
-{
-    struct place *p = &at->host->places[at->place];
-    struct place_memory *m = &at->host->memories[at->place];
-
-    p->phase = BOARD_ENDED;
-    p->result = (int)result;
-    p->steps = false;
-    atomic_store(&m->done, atomic_load(&m->ordered));
-    at->host->agent.changed = true;
-}
-
-/* All ranks of the generation, if every one is there, awake, and reaches the
- * others; a rank that misses another for a while gives up. */
-static bool gather(uint64_t generation, int size, struct seat_of at[RANKS])
-{
-    bool whole = true;
-
-    for (int i = 0; i < size; i++) {
-        whole = find_rank(generation, i, &at[i]) && whole;
-        if (!whole) return false;
-        whole = !at[i].host->stands;
-    }
-    for (int i = 0; i < size && whole; i++)
-        for (int j = 0; j < size; j++)
-            whole = whole && !net.cut[at[i].index][at[j].index];
-    return whole;
-}
-
-static void miss(uint64_t generation, int size)
-{
-    struct seat_of at;
-
-    for (int i = 0; i < size; i++) {
-        struct place *p;
-
-        if (!find_rank(generation, i, &at) || at.host->stands) continue;
-        p = &at.host->places[at.place];
-        if (p->alone_ns == 0) p->alone_ns = net.now_ns;
-        if (net.now_ns - p->alone_ns > (p->steps ? 1000 : 5000) * 1000000LL)
-            end_rank(&at, ERR_PEER);
-    }
-}
-
-static bool has_copy(const struct seat_of *at, int rank, int size,
-                     int64_t step)
-{
-    const struct copy *c = &at->host->copies[rank];
-
-    return c->size == size && (c->step[0] == step || c->step[1] == step);
-}
-
-/* The newest step that all ranks have where they are; -1. */
-static int64_t newest_copy(const struct seat_of at[RANKS], int size)
-{
-    const struct copy *first = &at[0].host->copies[0];
-    int64_t newest = -1;
-
-    for (int k = 0; k < 2; k++) {
-        bool all = first->size == size;
-
-        for (int i = 0; i < size; i++)
-            all = all && has_copy(&at[i], i, size, first->step[k]);
-        if (all && first->step[k] > newest) newest = first->step[k];
-    }
-    return newest;
-}
-
-static void write_step(uint64_t generation, int host, int64_t step)
-{
-    must(generation >= run.writer, "one");
-    check_alone(generation, "one");
-    must(may_write(host), "one");
-    run.writer = generation;
-    run.done = step;
-    run.wrote_ns = net.now_ns;
-}
-
-/* All have opened: they agree where to go on, and cut later lines. */
-static void go_on(uint64_t generation, int size, struct seat_of at[RANKS])
-{
-    const int64_t copy = newest_copy(at, size);
-    const bool memory = copy > run.checkpoint;
-    const int64_t step = memory ? copy : run.checkpoint;
-
-    must(step <= run.done, "whole");
-    write_step(generation, at[0].index, step);
-    for (int i = 0; i < size; i++) {
-        struct place *p = &at[i].host->places[at[i].place];
-        struct copy *c = &at[i].host->copies[i];
-
-        *p = (struct place){.phase = BOARD_STEPS, .steps = true, .from = step,
-                            .asked = p->asked,
-                            .source = memory ? BOARD_MEMORY
-                                             : BOARD_CHECKPOINT};
-        for (int k = 0; k < 2; k++)
-            if (!memory || c->step[k] > step) c->step[k] = -1;
-        atomic_store(&at[i].host->board->pages[at[i].place].step, step);
-    }
-    run.generation = generation;
-    run.step_ns = net.now_ns + 30000000 + draw(100000000);
-}
-
-static void keep_copy(struct host *host, int rank, int size, int64_t step)
-{
-    struct copy *c = &host->copies[rank];
-
-    if (c->size != size) *c = (struct copy){.step = {-1, -1}, .size = size};
-    c->step[c->step[1] < c->step[0]] = step;
-}
-
-static void end_all(struct seat_of at[RANKS], int size, status result)
-{
-    for (int i = 0; i < size; i++) end_rank(&at[i], result);
-}
-
-/* The decision of a step, its lines, its copies. Rank 0 writes. */
-static void make_step(uint64_t generation, int size, struct seat_of at[RANKS])
-{
-    const int64_t step = run.done + 1;
-    bool asked = false;
-
-    for (int i = 0; i < size; i++)
-        asked = asked || at[i].host->places[at[i].place].asked;
-    if (!may_write(at[0].index)) {
-        end_all(at, size, ERR_PEER);
-        return;
-    }
-    if (run.done == run.steps) {
-        end_all(at, size, OK);
-        return;
-    }
-    must(run.writer == generation, "once");
-    write_step(generation, at[0].index, step);
-    for (int i = 0; i < size; i++) {
-        struct host *host = at[i].host;
-        struct board_page *page = &host->board->pages[at[i].place];
-
-        keep_copy(host, i, size, step);
-        for (int k = 0; k < PARTNERS_MOST; k++) {
-            const int other = host->partners[k];
-
-            if (other == 0 || !hosts[other].runs ||
-                net.cut[at[i].index][other])
-                continue;
-            keep_copy(&hosts[other], i, size, step);
-            host->held |= 1u << k;
-        }
-        atomic_store(&page->step, step);
-        atomic_store(&page->step_ns, net.now_ns + net.skew_ns[at[i].index]);
-        atomic_fetch_add(&page->flight.beats, 1);
-    }
-    if (asked || step % run.every == 0 || step == run.steps)
-        run.checkpoint = step;
-    if (step == run.steps) end_all(at, size, OK);
-    else if (asked) end_all(at, size, ERR_STOPPED);
-    else run.step_ns = net.now_ns + 30000000 + draw(100000000);
-}
-
-static void generation_turn(uint64_t generation, int size)
-{
-    struct seat_of at[RANKS];
-    bool opened = true, steps = true;
-
-    if (!gather(generation, size, at)) {
-        miss(generation, size);
-        return;
-    }
-    for (int i = 0; i < size; i++) {
-        struct place *p = &at[i].host->places[at[i].place];
-
-        p->alone_ns = 0;
-        steps = steps && p->steps;
-        opened = opened && p->ready_ns <= net.now_ns;
-    }
-    if (steps && run.generation == generation && net.now_ns >= run.step_ns)
-        make_step(generation, size, at);
-    else if (!steps && opened && may_write(at[0].index))
-        go_on(generation, size, at);
-}
-
-/* Each generation that has a process. */
-static void ranks_turn(void)
-{
-    uint64_t turned[HOSTS * PLACES];
-    int count = 0;
-
-    for (int h = 1; h <= HOSTS; h++)
-        for (int p = 0; p < PLACES; p++) {
-            const struct place_memory *m = &hosts[h].memories[p];
-            bool again = !place_is_busy(m);
-
-            for (int i = 0; i < count && !again; i++)
-                again = turned[i] == m->order.generation;
-            if (again) continue;
-            turned[count++] = m->order.generation;
-            generation_turn(m->order.generation, m->order.size);
-        }
-}
-
 /* ---- faults ---- */
 
 static void cut(int from, int to, bool value)
@@ -392,6 +96,40 @@ static void hurt_links(enum fault_kind kind, int index)
     hosts[index].cut_ns = net.now_ns + 300000000 + draw(12000) * 1000000;
 }
 
+/* Whether the rank of a place makes steps now. */
+static bool makes_steps(const struct host *host, int place)
+{
+    return place_is_busy(&host->memories[place]) &&
+           host->workers[place].process != 0 && host->places[place].steps &&
+           host->memories[place].order.generation == run.generation;
+}
+
+/* A rank of the machine, or of the next one, waits for data, for its disk, or
+ * stands still; the others wait for it. */
+static void delay(enum fault_kind kind, int index)
+{
+    struct host *host = NULL;
+    int slow = PLACES;
+
+    for (int i = 0; i < HOSTS && slow == PLACES; i++) {
+        host = &hosts[1 + (index - 1 + i) % HOSTS];
+        for (slow = 0; slow < PLACES && !makes_steps(host, slow);) slow++;
+    }
+    if (slow == PLACES) return;
+    if (kind != FAULT_HANG)
+        run.slow_ns = net.now_ns + (run.alone_ms > 0 ? 10000 : draw(12000)) *
+                                       (int64_t)1000000;
+    host->places[slow].hangs = kind == FAULT_HANG;
+    for (int h = 1; h <= HOSTS; h++)
+        for (int i = 0; i < PLACES; i++)
+            if (makes_steps(&hosts[h], i))
+                set_page(&hosts[h], i, kind == FAULT_SAVE ? BOARD_SAVES
+                                                          : BOARD_STEPS,
+                         &hosts[h] != host || i != slow);
+    if (kind == FAULT_DATA)
+        atomic_store(&page_of(host, slow)->flight.reads, 1);
+}
+
 static void hurt(enum fault_kind kind, int index)
 {
     struct host *host = &hosts[index];
@@ -402,6 +140,7 @@ static void hurt(enum fault_kind kind, int index)
     }
     if (!host->runs) return;
     if (kind >= FAULT_CUT && kind <= FAULT_CUT_PEERS) hurt_links(kind, index);
+    if (kind >= FAULT_DATA && kind <= FAULT_HANG) delay(kind, index);
     if (kind == FAULT_RANK) end_process(host, (int)draw(SLOTS));
     if (kind == FAULT_STOP) {
         host->stopped = true;
@@ -529,7 +268,7 @@ static status one_supervisor(const char *where)
     net.host = 0;
     bury();
     if (ended == 2) return ERR_VERIFY;
-    advance(draw(9000) * 1000000, false); /* agents are alone */
+    advance((run.alone_ms > 0 ? run.alone_ms : draw(9000)) * 1000000, false);
     return ERR_PEER;
 }
 
@@ -654,4 +393,79 @@ TEST(a_seed_repeats)
     CHECK(random == run.random);
 }
 
-TEST_MAIN(every_seed_ends_with_each_step_once, a_seed_repeats)
+/* The supervisor dies at 3 s; that happens on machine 1 0.2 s later. */
+static void draw_alone(enum fault_kind kind)
+{
+    draw_run(1);
+    run.steps = 150;
+    run.fault_count = 2;
+    run.faults[0].when_ns = net.now_ns + 3000000000;
+    run.faults[0].kind = FAULT_SUPERVISOR;
+    run.faults[1].when_ns = net.now_ns + 3200000000;
+    run.faults[1].kind = kind;
+    run.faults[1].host = 1;
+    run.alone_ms = 25000;
+}
+
+static int count_busy(void)
+{
+    int busy = 0;
+
+    for (int h = 1; h <= HOSTS; h++)
+        for (int i = 0; i < PLACES; i++)
+            busy += place_is_busy(&hosts[h].memories[i]);
+    return busy;
+}
+
+/* Guards ranks that were ended 3 s into an evaluation, a save or a wait for
+ * data, as no step was finished. */
+TEST(ranks_that_are_slow_go_on_without_a_supervisor)
+{
+    static const enum fault_kind kinds[] = {FAULT_DATA, FAULT_SAVE};
+    int64_t done[ROWS(kinds)];
+    int generations[ROWS(kinds)];
+    status first[ROWS(kinds)];
+
+    begin_virtual();
+    for (size_t i = 0; i < ROWS(kinds); i++) {
+        draw_alone(kinds[i]);
+        first[i] = one_supervisor(begun);
+        done[i] = run.done;
+        generations[i] = written.generations;
+        status_clear();
+    }
+    end_virtual();
+    for (size_t i = 0; i < ROWS(kinds); i++) {
+        EQUAL_INT(first[i], ERR_PEER);
+        EQUAL_INT(done[i], 150);
+        EQUAL_INT(generations[i], 1);
+    }
+}
+
+TEST(ranks_end_where_one_stands_still_without_a_supervisor)
+{
+    status first, second;
+    int64_t done, steps;
+    int busy, generations;
+
+    begin_virtual();
+    draw_alone(FAULT_HANG);
+    first = one_supervisor(begun);
+    done = run.done;
+    busy = count_busy();
+    status_clear();
+    second = run_all(begun);
+    steps = run.done;
+    generations = written.generations;
+    end_virtual();
+    EQUAL_INT(first, ERR_PEER);
+    EQUAL_INT(busy, 0);
+    CHECK(done > 0 && done < 150);
+    EQUAL_INT(second, OK);
+    EQUAL_INT(steps, 150);
+    CHECK(generations > 1);
+}
+
+TEST_MAIN(every_seed_ends_with_each_step_once, a_seed_repeats,
+          ranks_that_are_slow_go_on_without_a_supervisor,
+          ranks_end_where_one_stands_still_without_a_supervisor)

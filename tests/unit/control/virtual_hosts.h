@@ -17,6 +17,7 @@ struct place {
     struct place_memory memory;
     bool asked;              /* to save and stop */
     bool steps;              /* opened, and all others have */
+    bool hangs;              /* stands still, within a step */
     int64_t ready_ns;        /* it has opened by then */
     int64_t alone_ns;        /* when it first missed another; 0: it does not */
     int phase, result, source;
@@ -149,6 +150,13 @@ void workers_order(struct agent *agent, const struct order *order)
     model_order(host_of(agent), order->place);
 }
 
+char worker_state(const struct agent *agent, int index,
+                  struct kept_time *kept)
+{
+    (void)agent, (void)index, (void)kept;
+    return 'S';
+}
+
 void worker_report(const struct agent *agent, int index,
                    struct slot_report *out)
 {
@@ -168,7 +176,8 @@ void worker_report(const struct agent *agent, int index,
         .phase = p->phase, .result = p->result, .source = p->source,
         .from_step = p->from, .step = atomic_load(&page->step),
         .step_ns = atomic_load(&page->step_ns),
-        .beats = atomic_load(&page->flight.beats)};
+        .beats = atomic_load(&page->flight.beats),
+        .doing = flight_doing(&page->flight)};
 }
 
 /* ---- courier.h ---- */
@@ -238,8 +247,7 @@ static void host_board_clear(struct host *host)
 {
     host->board->lease_ns = 0;
     for (int i = 0; i < PLACES; i++) {
-        atomic_store(&host->board->pages[i].step, 0);
-        atomic_store(&host->board->pages[i].step_ns, 0);
+        memset(&host->board->pages[i], 0, sizeof *host->board->pages);
     }
 }
 

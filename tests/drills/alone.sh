@@ -1,0 +1,105 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# alone.sh - the supervisor of two agents is killed, and a rank then waits for its
+# data, measures a validation or saves for longer than ranks may stand still: the
+# run goes on to its end by itself. Where a rank is stopped, or computes without
+# end, its agent ends it, and the others give up, until a supervisor is back.
+#
+#     BUILD=build tests/drills/alone.sh
+. "${0%/*}/common.sh"
+prepare
+sed -i 's/every: 7/every: 300/; s/every: 5/every: 300/; s/steps: 30/steps: 400/' \
+    config.yaml
+sed -i 's/schedule: cosine, warmup: 3, min_lr: 3.0e-4/schedule: constant/' \
+    config.yaml
+two="--ranks 2 --set mesh.data=2 --set zero=zero1 --set train.threads=1
+    --set comm.limit=120 --copies 1"
+must train config.yaml --run whole
+
+supervise() {
+    # shellcheck disable=SC2086
+    "$program" supervise config.yaml --run "$run" $two --token token \
+        --listen 127.0.0.1:$port >>"log.$run" 2>&1 &
+    child=$!
+    children="$children $child"
+    disown # its end is not news
+}
+
+join() { # NAME FAULT
+    LOCKSTEP_FAULT=$2 "$program" agent --join 127.0.0.1:$port --token token \
+        --slots 1 --name "$1" >"log.$run.$1" 2>&1 &
+    agents="$agents $!"
+    children="$children $!"
+}
+
+# begin RUN FAULT: up to its step 30, and then without a supervisor
+begin() {
+    run=$1
+    port=$(free_port)
+    agents=
+    supervise
+    await "log.$run" 'listens'
+    join a "$2"
+    join b "$2"
+    await "$run/metrics.jsonl" '"step": 30,'
+    kill -9 "$child"
+}
+
+# finish NAME INCIDENTS: another supervisor, to the end
+finish() {
+    local agent journal=$run/control/journal.jsonl
+    supervise
+    ended "$child" 120
+    if ! grep -q '"event": "end".*"ok"' "$journal"; then
+        bad "$1" "no end" "log.$run"
+    elif ! same_run whole "$run"; then bad "$1" "$why" "log.$run"
+    elif [ "$(grep -c '"event": "incident"' "$journal")" -gt "$2" ]; then
+        bad "$1" "more than $2 incidents" "$journal"
+    elif grep -q '"redone": \([2-9]\|1[0-9]\)' "$journal"; then
+        bad "$1" "more than one step redone" "$journal"
+    else ok "$1"
+    fi
+    for agent in $agents; do ended "$agent" 60; done
+}
+
+# Each takes five seconds; a rank may stand still for little more than three.
+for slow in data:data.ahead@1:200 validation:validate.measure@0:1 \
+    save:checkpoint.sync@0:1; do
+    name=${slow%%:*}
+    begin "$name" "${slow#*:}:late"
+    if until_line "$run/metrics.jsonl" '"step": 400,'
+    then ok "a slow $name: the run goes on without a supervisor"
+    else bad "a slow $name: the run goes on without a supervisor" "it does not" \
+        "log.$run.a"; fi
+    if ! grep -q "incident" "$run/control/journal.jsonl" &&
+        ! grep -q "its ranks end" "log.$run.a" "log.$run.b"
+    then ok "a slow $name: no rank ends"
+    else bad "a slow $name: no rank ends" "one does" "log.$run.a"; fi
+    finish "a slow $name: taken over, the same bytes" 0
+done
+
+# Ranks, not spares, of the agents that are left.
+ranks_of() {
+    local process
+    for process in /proc/[0-9]*; do
+        [[ " $agents " = *" $(sed -n 's/^PPid:\t//p' \
+            "$process/status" 2>/dev/null) "* ]] &&
+            grep -q '^lockstep:[0-9]' "$process/comm" 2>/dev/null &&
+            echo "${process#/proc/}"
+    done
+}
+
+for how in stop spin; do
+    begin "$how" "step.instruction@1:4000:$how"
+    tries=0
+    while [ -n "$(ranks_of)" ] && [ $tries -lt 600 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    if [ -z "$(ranks_of)" ] && ! grep -q '"step": 400,' "$run/metrics.jsonl"
+    then ok "a rank stands still ($how): the ranks end"
+    else bad "a rank stands still ($how): the ranks end" "they do not" \
+        "log.$run.b"; fi
+    finish "a rank stands still ($how): the same bytes" 1
+done
+report
