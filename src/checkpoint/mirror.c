@@ -19,6 +19,8 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/mirror_places.h"
 
+enum { CLAIMS_MOST = 3 };
+
 status mirror_key(char out[S3_KEY_BYTES], const char *step, const char *file)
 {
     const int length = snprintf(out, S3_KEY_BYTES, "%s/%s", step, file);
@@ -123,14 +125,6 @@ static void make_writer(struct mirror_writer *writer)
              (long long)getpid(), host, number);
 }
 
-static status claim(struct s3 *s3, struct mirror_writer *writer)
-{
-    if (writer->text[0] == '\0') make_writer(writer);
-    TRY(s3_put(s3, "lockstep.txt", writer->text, strlen(writer->text)));
-    writer->claimed = true;
-    return OK;
-}
-
 /* The process that claimed the place; NULL: none, or the text is not whole. */
 static const char *claimed_by(const struct text *there)
 {
@@ -142,31 +136,91 @@ static const char *claimed_by(const struct text *there)
     return there->bytes + head;
 }
 
-/* Two runs in one place would replace each other's files. */
-static status check_writer(struct s3 *s3, const struct mirror_step *what)
+/* *there: the text, "" where there is none or it is too long; *none: no object
+ * has the name. */
+static status read_claim(struct s3 *s3, struct text *there, bool *none,
+                         char etag[S3_ETAG_BYTES])
 {
-    struct mirror_writer *writer = what->writer;
-    struct text there = {0};
-    const char *who = NULL;
-    status result;
+    const size_t most = sizeof ((struct mirror_writer *)NULL)->text;
+    const status result = s3_get_tagged(s3, "lockstep.txt", most, there, etag);
 
-    if (writer == NULL) return OK;
-    if (!writer->claimed) return claim(s3, writer);
-    result = s3_get(s3, "lockstep.txt", sizeof writer->text, &there);
-    if (result == OK) who = claimed_by(&there);
-    if (result == ERR_MISSING || result == ERR_FORMAT) {
-        status_clear();
-        result = OK;
-    }
-    if (result == OK && who == NULL)
-        result = claim(s3, writer);
-    else if (result == OK && strcmp(there.bytes, writer->text) != 0)
+    *none = result == ERR_MISSING;
+    if (result != ERR_MISSING && result != ERR_FORMAT) return result;
+    status_clear();
+    there->length = 0;
+    there->bytes[0] = '\0';
+    return OK;
+}
+
+/* Two runs in one place would replace each other's files. *mine false: nobody
+ * has the place, nobody knows who, or that one has it still which had it
+ * before. */
+static status look_at_claim(struct s3 *s3, const char *url,
+                            const struct mirror_writer *writer,
+                            const char *before, bool *mine)
+{
+    struct text there = {0};
+    char etag[S3_ETAG_BYTES];
+    const char *who;
+    bool none;
+    status result = read_claim(s3, &there, &none, etag);
+
+    *mine = result == OK && strcmp(there.bytes, writer->text) == 0;
+    who = result == OK && !*mine && strcmp(there.bytes, before) != 0
+              ? claimed_by(&there) : NULL;
+    if (who != NULL)
         result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
             "checkpoint.mirror: another run (%.*s) sends its checkpoints to %s "
             "since; end one of the two, or give it another place",
-            (int)strcspn(who, ",\n"), who, what->url);
+            (int)strcspn(who, ",\n"), who, url);
     text_free(&there);
     return result;
+}
+
+/* Once: *mine as above. last: whatever is there. */
+static status try_claim(struct s3 *s3, const char *url,
+                        struct mirror_writer *writer, bool last)
+{
+    struct text there = {0}, own = {0};
+    char etag[S3_ETAG_BYTES];
+    bool none, put;
+    status result;
+
+    TRY_GOTO(done, result, read_claim(s3, &there, &none, etag));
+    TRY_GOTO(done, result, text_append_string(&own, writer->text));
+    TRY_GOTO(done, result, fault_point("mirror.claim"));
+    TRY_GOTO(done, result, s3_put_if(s3, "lockstep.txt", &own,
+                                     last ? "" : none ? NULL : etag, &put));
+    result = look_at_claim(s3, url, writer, there.bytes, &writer->claimed);
+done:
+    text_free(&there);
+    text_free(&own);
+    return result;
+}
+
+/* A storage may refuse a write beside another, though neither took place; where
+ * its conditions do not hold for what it says itself, the last is without. */
+static status claim(struct s3 *s3, const char *url,
+                    struct mirror_writer *writer)
+{
+    if (writer->text[0] == '\0') make_writer(writer);
+    for (int i = 0; i < CLAIMS_MOST && !writer->claimed; i++)
+        TRY(try_claim(s3, url, writer, i == CLAIMS_MOST - 1));
+    if (writer->claimed) return OK;
+    FAIL(ERR_IO, "%s/lockstep.txt: what was put there %d times is not there",
+         url, CLAIMS_MOST);
+}
+
+static status check_writer(struct s3 *s3, const struct mirror_step *what)
+{
+    struct mirror_writer *writer = what->writer;
+    bool mine;
+
+    if (writer == NULL) return OK;
+    if (!writer->claimed) return claim(s3, what->url, writer);
+    TRY(look_at_claim(s3, what->url, writer, "", &mine));
+    writer->claimed = mine;
+    return mine ? OK : claim(s3, what->url, writer);
 }
 
 /* ---- the whole ---- */
@@ -283,15 +337,14 @@ static status check_unused(struct s3 *s3, const char *url)
                      "lockstep resume RUN, go on with that one", url, url);
 }
 
-status mirror_check(const char *url)
+status mirror_check(const char *url, struct mirror_writer *writer)
 {
     struct s3 *s3;
     status result;
 
     TRY(s3_open(&s3, url));
     result = check_unused(s3, url);
-    if (result == OK)
-        result = s3_put(s3, "lockstep.txt", intro, strlen(intro));
+    if (result == OK) result = claim(s3, url, writer);
     s3_close(s3);
     return result;
 }

@@ -17,16 +17,18 @@
 #include "base/status.h"
 #include "checkpoint/s3_text.h"
 
-/* Before a run: the place can be written by this user, and no run has sent a
- * checkpoint there. */
-status mirror_check(const char *url);
-
 /* A process that sends checkpoints to a place: lockstep.txt there names the one
- * that began last, and the others send no more. Zeroed: not begun. */
+ * that began last, and the others send no more. It is replaced only where it is
+ * what was read before (s3_put_if): of two that begin at once one is refused.
+ * In a storage without conditional writes it is read back, no more: then the
+ * first one may notice the other only as it sends a step. Zeroed: not begun. */
 struct mirror_writer {
     char text[160]; /* of lockstep.txt; "": not made */
     bool claimed;   /* it stood there */
 };
+/* Before a run: the place can be written by this user, no run has sent a
+ * checkpoint there, and `writer` has it now. */
+status mirror_check(const char *url, struct mirror_writer *writer);
 
 struct mirror_step {
     const char *run, *url;

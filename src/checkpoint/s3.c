@@ -19,16 +19,60 @@ status s3_put(struct s3 *s3, const char *key, const void *bytes, size_t length)
     return s3_ask(s3, &r);
 }
 
-status s3_get(struct s3 *s3, const char *key, size_t bytes_max,
-              struct text *out)
+/* A tag that compares bytes: a weak one, of an answer that something on the way
+ * has packed, does not. */
+static bool is_strong(const char *etag)
+{
+    const size_t inside = etag[0] == '"' ? strcspn(etag + 1, "\"\\") : 0;
+
+    for (const char *c = etag; *c != '\0'; c++)
+        if (*c <= ' ' || *c > '~') return false;
+    return inside > 0 && strcmp(etag + 1 + inside, "\"") == 0;
+}
+
+status s3_put_if(struct s3 *s3, const char *key, const struct text *bytes,
+                 const char *etag, bool *put)
+{
+    char condition[S3_ETAG_BYTES + 16] = "If-None-Match: *";
+    struct request r = {.method = "PUT", .key = key, .bytes = bytes->bytes,
+                        .length = (int64_t)bytes->length,
+                        .most = S3_ANSWER_MOST, .condition = condition};
+    status result;
+
+    *put = true;
+    if (etag != NULL)
+        snprintf(condition, sizeof condition, "If-Match: %s", etag);
+    if (etag == NULL || is_strong(etag)) {
+        result = s3_ask(s3, &r);
+        *put = result == OK && !r.unmet;
+        if (result != ERR_CONFIG || (r.code != 400 && r.code != 501))
+            return result;
+        status_clear();
+        *put = true;
+    }
+    return s3_put(s3, key, bytes->bytes, bytes->length);
+}
+
+status s3_get_tagged(struct s3 *s3, const char *key, size_t bytes_max,
+                     struct text *out, char etag[S3_ETAG_BYTES])
 {
     struct request r = {.method = "GET", .key = key, .answer = out,
                         .most = (int64_t)bytes_max};
+    status result;
 
     TRY(text_append(out, "", 0));
-    TRY(s3_ask(s3, &r));
+    result = s3_ask(s3, &r);
+    snprintf(etag, S3_ETAG_BYTES, "%s", r.etag);
     out->bytes[out->length] = '\0';
-    return OK;
+    return result;
+}
+
+status s3_get(struct s3 *s3, const char *key, size_t bytes_max,
+              struct text *out)
+{
+    char etag[S3_ETAG_BYTES];
+
+    return s3_get_tagged(s3, key, bytes_max, out, etag);
 }
 
 status s3_get_file(struct s3 *s3, const char *key, const char *path,

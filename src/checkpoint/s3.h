@@ -35,6 +35,13 @@ void s3_hurry(struct s3 *s3, double seconds);
  */
 status s3_put(struct s3 *s3, const char *key, const void *bytes,
               size_t length);
+/* Only where no object has that name (etag NULL), or where the one that has it
+ * is that which s3_get_tagged read. *put false: another was faster, or this
+ * request was, and its answer was lost. A storage that refuses such conditions,
+ * or does not know them, puts it anyway. */
+enum { S3_ETAG_BYTES = 128 };
+status s3_put_if(struct s3 *s3, const char *key, const struct text *bytes,
+                 const char *etag, bool *put);
 /* The first `length` bytes of the file, which is read back and compared. Of a
  * large one whose upload was interrupted, only the parts that the storage lacks
  * are sent. `there`: an object of that name may be there; it stays where it has
@@ -49,6 +56,9 @@ status s3_drop_uploads(struct s3 *s3,
 /* ERR_FORMAT: it has more than bytes_max. */
 status s3_get(struct s3 *s3, const char *key, size_t bytes_max,
               struct text *out);
+/* etag: of what is there, even if it is too long; "": it has none. */
+status s3_get_tagged(struct s3 *s3, const char *key, size_t bytes_max,
+                     struct text *out, char etag[S3_ETAG_BYTES]);
 /* Into a new file. */
 status s3_get_file(struct s3 *s3, const char *key, const char *path,
                    int64_t bytes_max);

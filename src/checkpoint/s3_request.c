@@ -251,6 +251,8 @@ static status set_headers(struct s3 *s3, const struct request *r)
     line.length = 0;
     if (list != NULL && strcmp(r->method, "POST") == 0)
         list = curl.append(list, "content-type: application/xml");
+    if (list != NULL && r->condition != NULL)
+        list = curl.append(list, r->condition);
     if (list != NULL && s3->token != NULL) {
         TRY_GOTO(done, result, text_printf(&line, "x-amz-security-token: %s",
                                            s3->token));
@@ -336,6 +338,14 @@ static status set_options(const struct s3 *s3, struct request *r, char *error)
     return OK;
 }
 
+/* 409: another request is changing the object just now; 404: it is gone. */
+static bool is_unmet(const struct request *r)
+{
+    return r->condition != NULL &&
+           (r->code == 412 || r->code == 409 ||
+            (r->code == 404 && strncmp(r->condition, "If-Match", 8) == 0));
+}
+
 /* The storage had answered 200 before it knew that it would fail. */
 static bool is_error(struct request *r)
 {
@@ -358,6 +368,8 @@ status s3_ask_once(struct s3 *s3, struct request *r)
     r->sent = r->got = 0;
     r->crc = 0;
     r->code = 0;
+    r->etag[0] = '\0';
+    r->unmet = false;
     r->refused = 0;
     if (r->answer != NULL) r->answer->length = 0;
     if (r->to > 0 && (ftruncate(r->to, 0) != 0 ||
@@ -378,6 +390,8 @@ status s3_ask_once(struct s3 *s3, struct request *r)
     if (code != 0)
         FAIL(ERR_IO, "%s: %s", s3->endpoint,
              error[0] != '\0' ? error : curl.error(code));
+    r->unmet = is_unmet(r);
+    if (r->unmet) return OK;
     if (r->code >= 300 || (r->late && is_error(r))) return refuse(s3, r);
     if (r->ends != NULL && memmem(r->answer->bytes, r->answer->length, r->ends,
                                   strlen(r->ends)) == NULL)

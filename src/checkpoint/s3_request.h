@@ -30,8 +30,10 @@ struct request {
     bool too_long;
     bool late;                /* an answer 200 may still be an <Error> */
     const char *ends;         /* how an answer that is whole ends; or NULL */
+    const char *condition;    /* a header: only where that holds; or NULL */
+    bool unmet;               /* it did not: nothing was put */
     int code;                 /* of the answer */
-    char etag[128];
+    char etag[S3_ETAG_BYTES];
     char refusal[S3_REFUSAL_BYTES];
     size_t refused;
 };

@@ -271,13 +271,14 @@ static status open_data(struct trainer *t)
 }
 
 /* Before there is a run: a port that is taken leaves no directory behind. */
-static status try_address(const struct trainer *t)
+static status try_address(struct trainer *t)
 {
     const char *address = t->request->set->values.observe.prometheus;
     const char *mirror = t->request->set->values.checkpoint.mirror;
 
     /* A run that goes on does so without it, too. */
-    if (mirror[0] != '\0' && !t->request->resume) TRY(mirror_check(mirror));
+    if (mirror[0] != '\0' && !t->request->resume)
+        TRY(mirror_check(mirror, &t->writer));
     return address[0] != '\0' ? prometheus_try(address) : OK;
 }
 

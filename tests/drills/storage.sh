@@ -233,6 +233,58 @@ then ok "two runs in one place: that of the latter is there"
 else bad "two runs in one place: that of the latter is there" "exit $code" out
 fi
 
+# --- two programs begin in one place at once: one of them is refused ---
+# begin_both ARGUMENT...: each has looked at the place before the other takes it;
+# their exit codes, sorted, are then in $codes.
+begin_both() {
+    local which first second
+    for which in first second; do
+        LOCKSTEP_FAULT=mirror.claim:1:stop "$program" "${@//WHICH/$which}" \
+            >"log.$which" 2>&1 &
+        stopped $! || bad "${*:1:2}: $which" "did not get there" "log.$which"
+        children="$children $!"
+        declare "$which=$!"
+    done
+    kill -CONT "$first" "$second"
+    ended "$first"
+    codes=$?
+    ended "$second"
+    codes=$(printf '%s\n' $codes $? | sort -n | paste -sd ' ')
+}
+
+# shellcheck disable=SC2086
+both="config.yaml --run WHICH.new $mirrored/models/of/both --set train.steps=4"
+# shellcheck disable=SC2086
+begin_both train $both
+if [ "$codes" = "0 78" ] && ! { [ -e first.new ] && [ -e second.new ]; } &&
+    cat log.first log.second | grep -q "sends its checkpoints to .* since"
+then ok "two new runs in one place: one is refused, and nothing is made"
+else bad "two new runs in one place: one is refused" "$codes" log.first; fi
+for which in first second; do
+    [ ! -e $which.new ] || mv $which.new it
+done
+for which in first second; do cp -r it $which.on; done
+begin_both resume WHICH.on --ranks 1 --set train.steps=9 \
+    --set checkpoint.mirror=s3://models/of/both
+must fetch s3://models/of/both back.both
+if [ "$codes" = "0 78" ] &&
+    lockstep compare "$(newest first.on)" "$(newest back.both)" >out 2>&1
+then ok "two resumed runs in one place: one sends"
+else bad "two resumed runs in one place: one sends" "$codes" log.first; fi
+# Where the storage does not know conditions: by what is read back, or when the
+# next step is sent.
+for how in ignored refused; do
+    tell conditions $how
+    rm -rf first.new second.new
+    # shellcheck disable=SC2086
+    begin_both train ${both//of\/both/of/$how}
+    if [ "$codes" = "0 78" ] || [ "$codes" = "78 78" ]
+    then ok "two new runs in one place, conditions are $how: not both send"
+    else bad "two new runs in one place, conditions are $how" "$codes" log.first
+    fi
+done
+tell conditions met
+
 # --- a step that other training reached ---
 # A run that goes back makes step 14 again; what a reader may read stays.
 must fetch s3://models/of/one again

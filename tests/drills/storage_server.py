@@ -13,7 +13,9 @@ were sent since it was asked last, "open PREFIX" how many uploads in parts are
 open. "fail late" lets the next end of an upload in parts answer 200 with an
 error in it, "fail lost" does it but answers 500; "fail short" keeps half of the
 next object of a step that is sent, "fail page" answers the next list with a page
-of HTML. "slow BYTES" makes a second address whose connections pass so many
+of HTML. "conditions ignored" puts objects whatever If-Match and If-None-Match
+say, as older storages do, "conditions refused" answers such requests with 501,
+"conditions met" is as at first. "slow BYTES" makes a second address whose connections pass so many
 bytes a second (0: none at all) and prints it. Ends with its input."""
 import json
 import os
@@ -51,6 +53,9 @@ class Watched:
         if request["REQUEST_METHOD"] == "PUT":
             sent = SENT.setdefault(key, [0, 0])
             sent["partNumber" not in query] += 1
+        if CONDITIONS.intersection(request) and \
+                request["REQUEST_METHOD"] == "PUT":
+            return self.put_if(request, start)
         if FAILS == ["page"] and "list-type" in query:
             FAILS.pop()
             start("200 OK", [("Content-Type", "text/html")])
@@ -76,7 +81,22 @@ class Watched:
                 b"<Message>late</Message></Error>"]
 
 
-SENT, FAILS, STORAGE = {}, [], []
+    def put_if(self, request, start):
+        """An object that is put only where none, or another, is."""
+        if HOW[0] == "refused":
+            request["wsgi.input"].read(int(request["CONTENT_LENGTH"]))
+            start("501 Not Implemented", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>NotImplemented</Code></Error>"]
+        if HOW[0] == "ignored":
+            for name in CONDITIONS.intersection(request):
+                del request[name]
+        with LOCK:
+            return self.app(request, start)
+
+
+SENT, FAILS, STORAGE, HOW = {}, [], [], ["met"]
+CONDITIONS = {"HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"}
+LOCK = threading.Lock()
 
 
 class Slow:
@@ -136,6 +156,9 @@ def command(storage, port, words):
     if words[0] == "fail":
         FAILS.append(words[1])
         return "it will"
+    if words[0] == "conditions":
+        HOW[0] = words[1]
+        return "they are"
     if words[0] == "slow":
         return Slow(port, int(words[1])).url
     if words[0] == "parts":
