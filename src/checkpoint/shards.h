@@ -81,7 +81,8 @@ status shards_read_block(const struct shard_set *shards, int tensor,
 status shards_read_file(const struct shard_set *shards, const char *name,
                         size_t bytes_most, struct text *out);
 
-/* Makes RUN/ckpt/step-N of it, verified, and `latest`. */
-status shards_gather(const struct shard_set *shards, const char *run);
+/* Makes RUN/ckpt/step-N of it, verified; newest: and `latest`. */
+status shards_gather(const struct shard_set *shards, const char *run,
+                     bool newest);
 
 #endif

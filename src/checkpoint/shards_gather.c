@@ -135,7 +135,8 @@ static status verify(const char *directory)
     return result;
 }
 
-status shards_gather(const struct shard_set *shards, const char *run)
+status shards_gather(const struct shard_set *shards, const char *run,
+                     bool newest)
 {
     char ckpt[PATH_BYTES], hidden[PATH_BYTES], final[PATH_BYTES],
         latest[PATH_BYTES], name[32], line[40];
@@ -153,6 +154,7 @@ status shards_gather(const struct shard_set *shards, const char *run)
     if (rename(hidden, final) != 0)
         return file_fail("renaming", hidden, errno);
     TRY(directory_sync(ckpt));
+    if (!newest) return OK;
     snprintf(line, sizeof line, "%s\n", name);
     TRY(path_join(latest, sizeof latest, ckpt, "latest"));
     TRY(file_write_atomic(latest, line, strlen(line)));

@@ -3,6 +3,7 @@
  * checkpoint in one directory. */
 #include <stdio.h>
 #include <string.h>
+#include "checkpoint/best.h"
 #include "checkpoint/history.h"
 #include "cli/run.h"
 #include "control/muster.h"
@@ -17,8 +18,39 @@ struct gathering {
     struct local_run local;
     struct far_nodes far;       /* lines "": none */
     char directory[PATH_BYTES]; /* checkpoint.local */
-    int64_t step;               /* that was gathered */
+    int64_t step;               /* that was gathered; */
+    int64_t best;               /* and that one; 0: none was recorded, or not
+                                 * all of its shards are here */
 };
+
+/* With checkpoint.keep_best the step that the newest knows as the best. */
+static status gather_best(struct gathering *g, struct local_source *source)
+{
+    struct text notice = {0};
+    char newest[PATH_BYTES];
+    int64_t step, best, found = -1;
+    status result;
+
+    TRY(checkpoint_find_newest(g->run, newest, &step));
+    TRY(checkpoint_best_known(newest, &best));
+    g->best = best == step ? best : 0;
+    if (best <= 0 || best == step) return OK;
+    shards_close(&source->shards);
+    TRY_GOTO(done, result, local_source_newest(source, best + 1, &found,
+                                               &notice));
+    if (found == best) {
+        g->best = best;
+        result = shards_gather(&source->shards, g->run, false);
+    } else {
+        fprintf(stderr, "notice    the validation loss was lowest at step "
+                "%lld, which is not whole here%s%s\n", (long long)best,
+                notice.length > 0 ? ": " : "",
+                notice.length > 0 ? notice.bytes : "");
+    }
+done:
+    text_free(&notice);
+    return result;
+}
 
 /* From this machine, and those whose agents are here. */
 static status gather(struct gathering *g)
@@ -38,8 +70,9 @@ static status gather(struct gathering *g)
     if (notice.length > 0)
         fprintf(stderr, "notice    %s\n", notice.bytes);
     TRY_GOTO(done, result, directory_make_private(g->run));
-    TRY_GOTO(done, result, shards_gather(&source.shards, g->run));
-    result = local_bring_from_step(&g->local, &source.shards);
+    TRY_GOTO(done, result, shards_gather(&source.shards, g->run, true));
+    TRY_GOTO(done, result, local_bring_from_step(&g->local, &source.shards));
+    result = gather_best(g, &source);
 done:
     local_source_close(&source);
     text_free(&notice);
@@ -112,5 +145,8 @@ status command_gather(struct arguments *arguments)
                   .stores = &g.local.stores, .nodes = (int)nodes,
                   .seconds = seconds, .work = gather_from, .argument = &g}));
     printf("%s has the checkpoint of step %lld\n", g.run, (long long)g.step);
+    if (g.best > 0)
+        printf("%s/best is the checkpoint of step %lld\n", g.run,
+               (long long)g.best);
     return OK;
 }

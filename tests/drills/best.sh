@@ -71,6 +71,19 @@ LOCKSTEP_FAULT=checkpoint.remove:2:kill lockstep train config.yaml \
     --run removed >log 2>&1
 must resume removed
 like "killed while an old one is removed" removed
+# Shards of machines: gather brings the newest step and the best.
+# shellcheck disable=SC2086
+must train config.yaml --run apart $four --set mesh.data=4 --set zero=zero1 \
+    --set checkpoint.local=shards
+if [ "$(ls shards/here/ckpt)" = "$(ls whole/ckpt)" ]
+then ok "shards of the best are kept"
+else bad "shards of the best are kept" "$(ls shards/here/ckpt)" log; fi
+expect "gather brings the best" 0 "apart/best is the checkpoint of step $best" \
+    gather apart
+like "gathered" apart
+rm -rf apart/ckpt shards/here/ckpt/$name
+expect "shards of the best are gone" 0 \
+    "lowest at step $best, which is not whole here" gather apart
 # The save of the best fails: then the best is the best of those that are there,
 # here the last.
 improved=$(sed -n 's/.*"step": \([0-9]*\),.*"val_best_step": \1,.*/\1/p' \
@@ -121,6 +134,4 @@ expect "no validation" 78 "validate.every is 0" train config.yaml --run none \
     --set validate.every=0
 expect "nothing to validate with" 78 "nothing to validate with" train \
     config.yaml --run none --set data.valid_share=0
-expect "shards" 78 "gather makes a checkpoint of the newest step only" train \
-    config.yaml --run none --set checkpoint.local=shards
 report

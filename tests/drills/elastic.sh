@@ -112,10 +112,15 @@ changes() {
     else bad "$name: nothing is lost or repeated" "$(cat said)" log; fi
     gone=$(left_out got)
     steps=$(step_now got)
+    if [[ $* = *keep_best* ]]; then # the last step is validated: not by SIGTERM
+        steps=$((steps + 5))
+        must resume got --ranks 4 --set mesh.data=4 --set train.steps=$steps
+    fi
     must train config.yaml --run without --set train.steps="$steps" \
         --set checkpoint.every=20 --set validate.every=0 \
         --set "data.skip=[$gone]" "$@"
-    sed -i '${/"kind": "validation"/d}' without/metrics.jsonl
+    [[ $* = *keep_best* ]] ||
+        sed -i '${/"kind": "validation"/d}' without/metrics.jsonl
     if [ -n "$gone" ] && same_run without got &&
         lockstep compare "$(newest without)" "$(newest got)" >out 2>&1
     then ok "$name: as if the samples were not there"
@@ -133,9 +138,20 @@ for local in "" yes; do
         --set train.spike_window=8
 done
 
+# The best checkpoint stays, and stays the same, whoever measured and saved it.
+local=
+changes "the best is kept" train.nan:20,train.spike:35 \
+    --set train.on_nan=skip --set train.on_spike=rewind \
+    --set train.spike_window=8 --set validate.every=10 \
+    --set checkpoint.keep_best=true
+if lockstep compare without/best got/best >out 2>&1
+then ok "the best is kept: it is the same"
+else bad "the best is kept: it is the same" "$(ls without/ckpt got/ckpt)" out; fi
+
 # A machine is lost with shards of all checkpoints, a spare takes its ranks, and
 # the run rewinds before it would have saved again.
 rm -rf run/it disks all got without log.?
+local=yes
 port=$(free_port)
 supervise --set train.steps=160 --set checkpoint.every=100 \
     --set train.on_nan=rewind

@@ -359,9 +359,7 @@ round() { # SEED
     rm -rf whole moved shards
     apart=()
     draw "$1" >drawn
-    # The best checkpoint is no shard of machines.
-    [ $(($1 % 3)) -ne 0 ] || grep -q keep_best drawn ||
-        apart=(--set checkpoint.local=shards)
+    [ $(($1 % 3)) -ne 0 ] || apart=(--set checkpoint.local=shards)
     tail -n +3 drawn >layouts.txt
     read -r faults first second <<<"$(sed -n 2p drawn)"
     sets=()

@@ -120,7 +120,7 @@ TEST(two_machines_make_one_checkpoint)
     EQUAL_BYTES(read, small->parts[0].data, 2 * 300001 * sizeof *read);
     checkpoint_close(&checkpoint);
     IS_OK(directory_make(room_path("got")));
-    IS_OK(shards_gather(&r.set, room_path("got")));
+    IS_OK(shards_gather(&r.set, room_path("got"), true));
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char one[128], other[128];
 
@@ -201,7 +201,8 @@ TEST(a_damaged_block_is_named)
     FAILS(checkpoint_verify(&checkpoint), ERR_FORMAT, "on here: is damaged");
     checkpoint_close(&checkpoint);
     IS_OK(directory_make(room_path("got")));
-    FAILS(shards_gather(&r.set, room_path("got")), ERR_FORMAT, "is damaged");
+    FAILS(shards_gather(&r.set, room_path("got"), true), ERR_FORMAT,
+          "is damaged");
     CHECK(!file_exists(room_path("got/ckpt/step-00000005")));
     reader_close(&r);
     free(small);
