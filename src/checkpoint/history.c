@@ -128,6 +128,13 @@ static status read_pointer(const char *run, int64_t *step, bool *found)
     return OK;
 }
 
+status checkpoint_is_named(const char *run, bool *named)
+{
+    int64_t step;
+
+    return read_pointer(run, &step, named);
+}
+
 static status none_path(const char *run, char out[PATH_BYTES])
 {
     char directory[PATH_BYTES];
@@ -180,6 +187,23 @@ static status step_path(const char *run, int64_t step, char out[PATH_BYTES])
     TRY(checkpoints_path(run, directory));
     step_name(name, step);
     return path_join(out, PATH_BYTES, directory, name);
+}
+
+status checkpoint_name_newest(const char *run, int64_t step)
+{
+    char directory[PATH_BYTES], path[PATH_BYTES], name[32], line[40];
+    bool named, missing;
+
+    TRY(checkpoint_is_named(run, &named));
+    if (named) return OK;
+    TRY(step_path(run, step, path));
+    TRY(is_missing(path, &missing));
+    if (missing) return OK;
+    TRY(checkpoints_path(run, directory));
+    TRY(path_join(path, sizeof path, directory, "latest"));
+    step_name(name, step);
+    snprintf(line, sizeof line, "%s\n", name);
+    return file_write_atomic(path, line, strlen(line));
 }
 
 /* Best first: what `latest` names, then the others from the highest. */

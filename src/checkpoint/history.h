@@ -18,6 +18,11 @@ status checkpoint_steps(const char *run, int64_t **steps, int *count);
  * missing or wrong, the highest step. ERR_MISSING: none. */
 status checkpoint_find_newest(const char *run, char out[PATH_BYTES],
                               int64_t *step);
+/* Whether `latest` names one that is there. A save that was killed before it
+ * named its first one leaves none. */
+status checkpoint_is_named(const char *run, bool *named);
+/* Where it names none: names that step, if there is one. */
+status checkpoint_name_newest(const char *run, int64_t step);
 /* Opens and verifies (every checksum) the newest, and on damage the one
  * before, and so on. ERR_IO is no damage: it is tried again for seconds, then
  * returned. A sentence for each that was passed over is added to

@@ -464,6 +464,21 @@ static status check_numerics(const struct checkpoint *c)
          (long long)c->manifest.numerics, LOCKSTEP_NUMERICS_VERSION);
 }
 
+/* A save that was killed before it named its first checkpoint left no
+ * `latest`. */
+static status note_unnamed(const struct keeper *keeper, int64_t step,
+                           struct text *notice)
+{
+    bool named;
+
+    TRY(checkpoint_is_named(keeper->run, &named));
+    if (named) return OK;
+    return text_printf(notice, "%s%s/ckpt/latest names no checkpoint: step "
+                       "%lld is the newest whole one",
+                       notice->length > 0 ? "; " : "", keeper->run,
+                       (long long)step);
+}
+
 /* The newest that is whole: rank 0 reads all of it to find out, the others
  * open the same. */
 static status open_newest(const struct keeper *keeper,
@@ -478,6 +493,7 @@ static status open_newest(const struct keeper *keeper,
         result = checkpoint_open_newest_valid(checkpoint, keeper->run,
                                               threads, notice);
         if (result == OK) step = checkpoint->manifest.step;
+        if (result == OK) result = note_unnamed(keeper, step, notice);
     }
     TRY(agree(keeper, result));
     if (keeper->team == NULL || keeper->team->world == NULL) return OK;

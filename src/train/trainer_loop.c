@@ -437,5 +437,5 @@ status trainer_loop(struct trainer *t)
                                     trainer_first_stage(t)->stream.threads);
         TRY(end_step(t));
     }
-    return OK;
+    return trainer_name_newest(t);
 }

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "checkpoint/history.h"
 #include "checkpoint/mirror.h"
 #include "train/signals.h"
 #include "train/slow_storage.h"
@@ -123,13 +124,25 @@ static bool may_pass(status result)
     return result == ERR_IO || result == ERR_FORMAT || result == ERR_MISSING;
 }
 
+status trainer_name_newest(struct trainer *t)
+{
+    const char *store = t->files.local.used ? t->files.local.store
+                                            : t->files.run.path;
+    status result = OK;
+
+    if (t->saves.step != t->counters.step) return OK;
+    if (local_leads(&t->files.local, team_rank(&t->team)))
+        result = checkpoint_name_newest(store, t->saves.step);
+    return team_agree(&t->team, result);
+}
+
 status trainer_save(struct trainer *t)
 {
     double wait_s = first_wait_s;
     status result = OK;
 
     TRY(trainer_settle(t));
-    if (t->saves.step == t->counters.step) return OK;
+    if (t->saves.step == t->counters.step) return trainer_name_newest(t);
     for (int i = 0; i < ATTEMPTS; i++, wait_s *= 2) {
         result = save_once(t);
         if (result == OK || !may_pass(result) || i == ATTEMPTS - 1) break;

@@ -142,6 +142,9 @@ int trainer_says(void *argument);
 void trainer_hear(struct trainer *t, int word);
 /* A checkpoint of this step. Tries for a few seconds. Collective. */
 status trainer_save(struct trainer *t);
+/* A run that begins where it ends has a newest checkpoint with a name, too
+ * (checkpoint/history.h). Collective. */
+status trainer_name_newest(struct trainer *t);
 /* Like trainer_save, once, or in the background; a failure of the disk is told,
  * and rank 0 asks again later (trainer_says). Collective. */
 status trainer_try_save(struct trainer *t);

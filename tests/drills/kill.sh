@@ -65,6 +65,32 @@ for fault in file.write:1 file.rename:1 file.write:4 file.rename:4 file.rename:6
     LOCKSTEP_FAULT=checkpoint.rename:1:kill lockstep resume "$run" >log 2>&1
     resumed "killed at $fault, again in the next save" "$run"
 done
+# At each save, between its name and `latest`: no checkpoint is ever named.
+lockstep() {
+    LOCKSTEP_FAULT=checkpoint.latest:1:kill timeout --kill-after=5 600 \
+        "$program" "$@"
+}
+lockstep train config.yaml --run unnamed >log 2>&1
+for step in 5 10 15 20 25; do
+    lockstep resume unnamed >log 2>&1
+    grep -q "latest names no checkpoint: step $step is the newest" log ||
+        bad "killed before latest, step $step" "it is not said" log
+done
+lockstep train config.yaml --run unnamed.too --ranks 2 --threads 1 \
+    --supervised >log 2>&1
+check_said "killed before latest, supervised" 0 finished $? log
+unset -f lockstep
+lockstep() { timeout --kill-after=5 600 "$program" "$@"; }
+if same_run whole unnamed.too
+then ok "killed before latest, supervised: the end is named"
+else bad "killed before latest, supervised: the end is named" "$why" log; fi
+[ ! -e unnamed/ckpt/latest ] || bad "killed before latest" "there is one"
+expect "killed before latest, not resumed" 78 "continue it with: lockstep resume" \
+    train config.yaml --run unnamed --ranks 2 --supervised
+must resume unnamed
+if same_run whole unnamed && ls unnamed/ckpt/latest >out 2>&1
+then ok "killed before latest: goes on from the newest, which has a name then"
+else bad "killed before latest" "$why" log; fi
 # While the text becomes tokens: nothing half-written stays.
 must train config.yaml --run own --set data.cache=
 LOCKSTEP_FAULT=tokens.write:1:kill lockstep train config.yaml --run early \

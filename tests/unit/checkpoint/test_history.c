@@ -264,6 +264,38 @@ TEST(prune_keeps_what_it_should)
     room_close();
 }
 
+/* Guards runs that were killed at each save before `latest` was there: they
+ * ended without it. */
+TEST(the_newest_gets_a_name_where_latest_names_none)
+{
+    static const struct { const char *latest; int64_t after; } rows[] = {
+        {NULL, 20}, {"", 20}, {"step-00000030\n", 20}, {"nonsense\n", 20},
+        {"step-00000010\n", 10},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        char path[PATH_BYTES];
+        int64_t step = -1;
+        bool named;
+
+        room_open();
+        make_steps("10 20");
+        if (rows[i].latest != NULL)
+            room_write("ckpt/latest", rows[i].latest, strlen(rows[i].latest));
+        IS_OK(checkpoint_is_named(room, &named));
+        CHECK(named == (rows[i].after == 10));
+        IS_OK(checkpoint_name_newest(room, 30)); /* is not there */
+        IS_OK(checkpoint_is_named(room, &named));
+        CHECK(named == (rows[i].after == 10));
+        IS_OK(checkpoint_name_newest(room, 20));
+        IS_OK(checkpoint_is_named(room, &named));
+        CHECK(named);
+        IS_OK(checkpoint_find_newest(room, path, &step));
+        EQUAL_INT(step, rows[i].after);
+        room_close();
+    }
+}
+
 TEST(leftovers_are_ignored_and_removed)
 {
     int64_t *steps = NULL;
@@ -290,4 +322,5 @@ TEST_MAIN(names_of_steps, the_pointer_leads_and_its_damage_is_harmless,
           two_damaged_take_the_third_and_none_is_an_error,
           exchanged_shards_are_found, prune_never_follows_a_link,
           prune_keeps_what_it_should,
+          the_newest_gets_a_name_where_latest_names_none,
           leftovers_are_ignored_and_removed)
