@@ -3,11 +3,14 @@
  * steps, gone back to by the next generation. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "checkpoint/history.h"
 #include "control/board.h"
 #include "train/trainer_state.h"
+
+enum { NUMBER_BYTES = 24 };
 
 /* Steps that had been made were undone. */
 static bool undoes(const struct ledger_event *event)
@@ -24,8 +27,61 @@ void trainer_copy_layout(struct trainer *t)
     for (int64_t i = 0; i < t->ledger.count; i++)
         rewinds += undoes(&t->ledger.events[i]);
     t->copy.layout = crc32c(
-        crc32c(0, t->setup.mesh.size, sizeof t->setup.mesh.size), &rewinds,
-        sizeof rewinds);
+        crc32c(crc32c(0, t->setup.mesh.size, sizeof t->setup.mesh.size),
+               &rewinds, sizeof rewinds), &t->copies_since,
+        sizeof t->copies_since);
+}
+
+/* ---- copies of another history ---- */
+
+/* RUN/control/copies: the generation that last began without copies. Memory of
+ * a machine that was away meanwhile may have newer steps, whose lines are cut
+ * by now. */
+static status since_path(const struct trainer *t, char path[PATH_BYTES])
+{
+    char directory[PATH_BYTES];
+
+    TRY(path_join(directory, sizeof directory, t->files.run.path, "control"));
+    return path_join(path, PATH_BYTES, directory, "copies");
+}
+
+static status write_since(const struct trainer *t)
+{
+    char directory[PATH_BYTES], path[PATH_BYTES], line[NUMBER_BYTES];
+
+    TRY(path_join(directory, sizeof directory, t->files.run.path, "control"));
+    TRY(directory_make_own(directory));
+    TRY(since_path(t, path));
+    snprintf(line, sizeof line, "%lld\n", (long long)t->copies_since);
+    return file_write_atomic(path, line, strlen(line));
+}
+
+/* 0: the file is not there, or cannot be read. */
+static int64_t read_since(const struct trainer *t)
+{
+    struct text text = {0};
+    char path[PATH_BYTES];
+    int64_t since = 0;
+
+    if (since_path(t, path) == OK && file_exists(path) &&
+        file_read_own(path, NUMBER_BYTES, &text) == OK)
+        since = strtoll(text.bytes, NULL, 10);
+    status_clear();
+    text_free(&text);
+    return since;
+}
+
+static bool leads_files(const struct trainer *t)
+{
+    return local_leads(&t->files.local, team_rank(&t->team));
+}
+
+status trainer_copy_begin(struct trainer *t)
+{
+    if (board_mine() == NULL || t->copy.resumed) return OK;
+    t->copies_since = (int64_t)board_generation();
+    trainer_copy_layout(t);
+    return team_agree(&t->team, leads_files(t) ? write_since(t) : OK);
 }
 
 void trainer_copy_plan(struct trainer *t)
@@ -38,6 +94,11 @@ void trainer_copy_plan(struct trainer *t)
 
 status trainer_copy_open(struct trainer *t)
 {
+    double since = board_mine() != NULL && leads_files(t)
+                       ? (double)read_since(t) : 0;
+
+    TRY(team_largest(&t->team, &since, 1));
+    t->copies_since = (int64_t)since;
     trainer_copy_layout(t);
     t->copy.threads = t->setup.request.machine.threads;
     t->copy.step = &t->step;

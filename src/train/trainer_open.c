@@ -508,6 +508,7 @@ static status begin(struct trainer *t)
     if (!t->request->resume) memory_copy_begin(&t->copy);
     if (t->request->resume) TRY(restore_or_begin(t));
     else TRY(start_weights(t));
+    TRY(trainer_copy_begin(t));
     TRY(train_step_refresh(&t->step));
     trainer_restore_scale(t);
     TRY(check_data(t));

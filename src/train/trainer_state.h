@@ -79,6 +79,8 @@ struct trainer {
     } judged;
     struct noise noise;
     struct memory_copy copy; /* of a supervised rank */
+    int64_t copies_since; /* the generation since which copies count; 0: none
+                           * has begun without them */
     struct background background; /* saves, with checkpoint.async */
     int asked;            /* signal that some rank has been sent; 0: none */
     bool made;            /* the last step was, and not undone */
@@ -165,6 +167,9 @@ void trainer_close_files(struct trainer *t);
  * every checkpoint; *step: its step, -1: none. A copy of this step, if it is
  * due. Collective. */
 status trainer_copy_open(struct trainer *t);
+/* The run has begun from elsewhere: copies of before, which machines that are
+ * away may have, count no more. Before lines are cut. Collective. */
+status trainer_copy_begin(struct trainer *t);
 /* Before the stages are opened: where weights and states will lie. */
 void trainer_copy_plan(struct trainer *t);
 /* Copies of another layout, which may have as many bytes, and those of steps

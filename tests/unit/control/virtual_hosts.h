@@ -25,8 +25,9 @@ struct place {
 };
 
 /* Copies of a rank's state in the memory of an agent: of the two newest
- * steps, in a layout of so many ranks. */
-struct copy { int64_t step[2]; int size; };
+ * steps, in a layout of so many ranks, since that generation began without
+ * copies. */
+struct copy { int64_t step[2]; int size; uint64_t since; };
 
 struct host {
     struct agent agent;

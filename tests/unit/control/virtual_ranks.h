@@ -22,6 +22,7 @@ static struct run {
     uint64_t writer;         /* generation that wrote last */
     int64_t wrote_ns;
     uint64_t generation;     /* that has opened; step_ns: end of its step */
+    uint64_t since;          /* copies count since that one began */
     int64_t step_ns, slow_ns; /* a step waits for data or a disk until then */
     int64_t alone_ms;        /* that agents have no supervisor; 0: drawn */
     struct { int64_t when_ns; enum fault_kind kind; int host; }
@@ -159,7 +160,8 @@ static bool has_copy(const struct seat_of *at, int rank, int size,
 {
     const struct copy *c = &at->host->copies[rank];
 
-    return c->size == size && (c->step[0] == step || c->step[1] == step);
+    return c->size == size && c->since == run.since &&
+           (c->step[0] == step || c->step[1] == step);
 }
 
 /* The newest step that all ranks have where they are; -1. */
@@ -208,6 +210,7 @@ static void go_on(uint64_t generation, int size, struct seat_of at[RANKS])
     const int64_t step = memory ? copy : run.checkpoint;
 
     must(step <= run.done, "whole");
+    if (!memory) run.since = generation; /* RUN/control/copies */
     write_step(generation, at[0].index, step);
     for (int i = 0; i < size; i++) {
         struct place *p = &at[i].host->places[at[i].place];
@@ -234,7 +237,8 @@ static void keep_copy(struct host *host, int rank, int size, int64_t step)
 {
     struct copy *c = &host->copies[rank];
 
-    if (c->size != size) *c = (struct copy){.step = {-1, -1}, .size = size};
+    if (c->size != size || c->since != run.since)
+        *c = (struct copy){.step = {-1, -1}, .size = size, .since = run.since};
     c->step[c->step[1] < c->step[0]] = step;
 }
 
