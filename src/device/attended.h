@@ -13,8 +13,7 @@
 
 enum { ATTENDED_PLANS = 64,    /* forms of a run: a sentence names it, too */
        ATTENDED_ALIGNED = 256, /* where the room begins */
-       ATTENDED_WIDTH_MOST = 256, ATTENDED_WIDTH_STEP = 8,
-       FLASH_WIDTH_MOST = 128 /* of our own kernels on tensor cores */ };
+       ATTENDED_WIDTH_MOST = 256, ATTENDED_WIDTH_STEP = 8 };
 
 /* A plan is made for it. All that begins there begins at multiples of 16
  * bytes. */

@@ -418,6 +418,14 @@ mistake "queries of a head that come before the last ones are read" \
 mistake "keys of another head for a leaf's share" flash_backward \
     flash_backward.cu 'kv / (p->kv_heads / (int)p->k.shape[1])' \
     'kv % (int)p->k.shape[1]' test_flash "cases*"
+mistake "half products of a wide head before they are there" \
+    flash_backward flash_backward.cu \
+    'BARRIER; /* the twin has given its halves */' '' test_flash "cases*"
+mistake "weights of a wide head before they are there" flash_backward \
+    flash_backward.cu 'BARRIER; /* the twin has given its weights */' '' \
+    test_flash "cases*"
+mistake "the other half of a wide head" flash_forward flash_forward.cu \
+    'part * form.columns' 'part * form.columns / 2' test_flash "cases*"
 mistake "weights of tensor cores for the wrong rows" flash_backward \
     flash_tile.h 'of->at[i / 2][i % 2 * 2],' \
     'of->at[i / 2][(1 - i % 2) * 2],' test_flash "cases*"

@@ -11,7 +11,7 @@ bool cuda_flash_takes(const struct attention *p)
     const int width = p->head_width;
 
     return attended_is_whole(p) && p->drop.rate == 0 &&
-           width % ATTENDED_WIDTH_STEP == 0 && width <= FLASH_WIDTH_MOST &&
+           width % ATTENDED_WIDTH_STEP == 0 && width <= ATTENDED_WIDTH_MOST &&
            attended_is_heads(&p->q, width) &&
            attended_is_heads(&p->k, width) &&
            attended_is_heads(&p->v, width) &&
@@ -40,38 +40,49 @@ bool cuda_flash_takes_back(const struct attention *p)
            is_gradient(&p->dv, width);
 }
 
-/* Starts a kernel for each head of sequences, of so many heads. */
+/* Starts a kernel for `units` heads of sequences, whose blocks have so many
+ * rows. */
 static status start(struct stream *stream, const struct attention *p,
-                    int heads, enum cuda_kernel kernel)
+                    int64_t units, int rows, enum cuda_kernel kernel)
 {
     struct flash_call call = {
         .scale = (float)(p->scale * 0x1.71547652b82fep+0),
         .is_plain = p->softcap == 0 && p->alibi.heads == 0};
 
     TRY(cuda_attention_call(stream, p, &call.of));
-    call.of.tiles = parts_of(p->queries, FLASH_ROWS);
-    return cuda_launch(stream, kernel, p->sequences * heads * call.of.tiles,
-                       &call, sizeof call);
+    call.of.tiles = parts_of(p->queries, rows);
+    return cuda_launch(stream, kernel, units * call.of.tiles, &call,
+                       sizeof call);
 }
 
 /* The kernel of the width's class. */
 #define KERNEL(kernel, width)                                              \
     ((width) <= 64   ? CUDA_##kernel##_64                                  \
-     : (width) <= 96 ? CUDA_##kernel##_96 : CUDA_##kernel##_128)
+     : (width) <= 96  ? CUDA_##kernel##_96                                 \
+     : (width) <= 128 ? CUDA_##kernel##_128                                \
+     : (width) <= 192 ? CUDA_##kernel##_192 : CUDA_##kernel##_256)
 
 status cuda_flash_forward(struct stream *stream, const struct attention *p)
 {
-    return start(stream, p, p->heads, KERNEL(flash_forward, p->head_width));
+    const int width = p->head_width;
+
+    return start(stream, p, p->sequences * p->heads * FLASH_PARTS(width),
+                 FLASH_ROWS, KERNEL(flash_forward, width));
 }
 
 /* dk, dv. */
 static status keys_backward(struct stream *stream, const struct attention *p)
 {
-    TRY(start(stream, p, p->kv_heads, KERNEL(flash_keys, p->head_width)));
-    if (p->head_width <= 64) return OK;
-    return start(stream, p, p->kv_heads,
-                 p->head_width <= 96 ? CUDA_flash_values_96
-                                     : CUDA_flash_values_128);
+    const int64_t units = p->sequences * p->kv_heads;
+    const int width = p->head_width, rows = FLASH_ROOM(width);
+
+    TRY(start(stream, p, units, rows, KERNEL(flash_keys, width)));
+    if (width <= 64) return OK;
+    return start(stream, p, units, rows,
+                 width <= 96    ? CUDA_flash_values_96
+                 : width <= 128 ? CUDA_flash_values_128
+                 : width <= 192 ? CUDA_flash_values_192
+                                : CUDA_flash_values_256);
 }
 
 /* A leaf's share of a key-value head is a head of its own, whose gradients are
@@ -100,7 +111,9 @@ status cuda_flash_backward(struct stream *stream, const struct attention *p,
 
     with.delta = tensor_2d(room, DTYPE_F32, rows, p->heads);
     TRY(cuda_attention_delta(stream, &with));
-    TRY(start(stream, &with, p->heads, KERNEL(flash_queries, p->head_width)));
+    TRY(start(stream, &with, p->sequences * p->heads,
+              FLASH_ROOM(p->head_width),
+              KERNEL(flash_queries, p->head_width)));
     return flash_shares(p->heads, p->kv_heads, p->leaves) == 0
                ? keys_backward(stream, &with)
                : shares_backward(stream, &with, room + rows * p->heads);

@@ -3,10 +3,27 @@
  * queries and goes over tiles of keys (dq), or has keys and goes over query
  * heads and tiles of queries (dk, dv: of wide heads in two passes, since
  * registers are few). Each makes weights again from statistics of the softmax;
- * nothing is added to memory. */
+ * nothing is added to memory.
+ *
+ * Two warps, twins, have the same rows of a head wider than FLASH_NARROW, and
+ * each half of their elements. So each has half of the sum that a product is,
+ * and gives its twin those of 8 others, whose weights that one makes. */
 #include "kernels/cuda/flash_tile.h"
 
-enum { TILE = 32 /* others; two tiles of two tensors fill the room */ };
+/* Others of a tile; two tiles of two tensors fill the room. */
+#define TILE(span) (FLASH_ROOM(span) / 4)
+
+/* Numbers that a thread gives its twin, at its own place. */
+struct flash_halves {
+    float dots[2][4][BLOCK_THREADS];
+    uint32_t weights[2][BLOCK_THREADS];
+};
+
+/* Memory of the block. */
+struct flash_room {
+    uint16_t *rows;
+    struct flash_halves *halves; /* of wide heads */
+};
 
 /* A warp's 16 rows, q and dout or k and v, and where they stand. */
 struct flash_own {
@@ -15,6 +32,15 @@ struct flash_own {
     int64_t sequence;
     int head, first; /* the query head; position of the warp's first row */
 };
+
+DEVICE struct flash_part part_of(int span)
+{
+    const int warps = FLASH_PARTS(span), columns = span / warps;
+    const struct flash_part part = {FLASH_ROOM(span), WARP / warps * 16,
+                                    WARP % warps * columns, columns};
+
+    return part;
+}
 
 /* Statistics of a query: the logarithm, to the base of 2, of its sum of
  * exponentials, and dout . out. */
@@ -48,23 +74,105 @@ DEVICE void pair_turn(const struct flash_call *call,
                 call->of.scale;
 }
 
+/* ---- twins ---- */
+
+/* FLASH_STEP rows of the others, in memory of the block, and the position of
+ * the first. The warp's elements of them begin there. */
+struct flash_place {
+    const struct flash_room *room;
+    const uint16_t *others[2];
+    int at;
+};
+
+/* The gradients that a pass over queries makes. */
+struct flash_pass { int span; bool dk, dv; };
+
+#define TWIN (THREAD ^ WARP_THREADS)
+#define IS_LATER (WARP % 2 == 1)
+
+/* The 8 others that the twin has to do with; then its own come first. */
+DEVICE void dots_give(struct flash_halves *halves, int of,
+                      const struct flash_pairs *x)
+{
+    UNROLLED for (int i = 0; i < 4; i++)
+        halves->dots[of][i][THREAD] = IS_LATER ? x->at[0][i] : x->at[1][i];
+}
+
+DEVICE void dots_take(const struct flash_halves *halves, int of,
+                      struct flash_pairs *x)
+{
+    UNROLLED for (int i = 0; i < 4; i++)
+        x->at[0][i] = (IS_LATER ? x->at[1][i] : x->at[0][i]) +
+                      halves->dots[of][i][TWIN];
+}
+
+/* Products of whole rows. Both twins come here, whatever they see. */
+DEVICE void dots_join(const struct flash_place *place, bool sees,
+                      struct flash_pass pass, struct flash_pairs *s,
+                      struct flash_pairs *ds)
+{
+    struct flash_halves *const halves = place->room->halves;
+
+    if (FLASH_PARTS(pass.span) == 1) return;
+    if (sees) dots_give(halves, 0, s);
+    if (sees && pass.dk) dots_give(halves, 1, ds);
+    BARRIER; /* the twin has given its halves */
+    if (sees) dots_take(halves, 0, s);
+    if (sees && pass.dk) dots_take(halves, 1, ds);
+}
+
+/* Weights of all FLASH_STEP others; the same. */
+DEVICE void weights_join(const struct flash_place *place, bool sees, int span,
+                         const struct flash_pairs *of, uint32_t weights[4])
+{
+    struct flash_halves *const halves = place->room->halves;
+
+    if (sees) pairs_weights(of, 4 / FLASH_PARTS(span), weights);
+    if (FLASH_PARTS(span) == 1) return;
+    if (sees)
+        UNROLLED for (int i = 0; i < 2; i++)
+            halves->weights[i][THREAD] = weights[i];
+    BARRIER; /* the twin has given its weights */
+    if (!sees) return;
+    UNROLLED for (int i = 0; i < 2; i++) {
+        const uint32_t own = weights[i], other = halves->weights[i][TWIN];
+
+        weights[i] = IS_LATER ? other : own;
+        weights[2 + i] = IS_LATER ? own : other;
+    }
+}
+
+/* Pairs that a thread makes weights of, and the first's place among the
+ * others. */
+#define EACH_OWN_PAIR(span)                                                \
+    UNROLLED for (int j = 0; j < 2 / FLASH_PARTS(span); j++)               \
+        UNROLLED for (int i = 0; i < 4; i++)
+
+DEVICE int first_own(int span)
+{
+    return LANE % 4 * 2 + (FLASH_PARTS(span) > 1 && IS_LATER ? 8 : 0);
+}
+
 /* ---- tiles of the others, two at a time ---- */
 
 struct flash_others {
-    uint16_t *room;
+    const struct flash_room *room;
     struct flash_rows a, b;
     int span;
 };
 
 DEVICE uint16_t *others_at(const struct flash_others *x, int tile, int second)
 {
-    return x->room + (tile % 2 * 2 + second) * TILE * (x->span + FLASH_PAD);
+    return x->room->rows +
+           (tile % 2 * 2 + second) * TILE(x->span) * (x->span + FLASH_PAD);
 }
 
 DEVICE void others_copy(const struct flash_others *x, int tile)
 {
-    rows_copy(others_at(x, tile, 0), x->span, TILE, &x->a, tile * TILE);
-    rows_copy(others_at(x, tile, 1), x->span, TILE, &x->b, tile * TILE);
+    const int count = TILE(x->span);
+
+    rows_copy(others_at(x, tile, 0), x->span, count, &x->a, tile * count);
+    rows_copy(others_at(x, tile, 1), x->span, count, &x->b, tile * count);
 }
 
 /* Tile `tile` is there, and the next one, if there is one, begins to come. */
@@ -76,14 +184,28 @@ DEVICE void others_await(const struct flash_others *x, int tile, int tiles)
     COPIES_CLOSE;
 }
 
-/* ---- dq ---- */
+DEVICE struct flash_place place_of(const struct flash_others *x, int tile,
+                                   int step)
+{
+    const int skip =
+        step * (x->span + FLASH_PAD) + part_of(x->span).from;
+    const struct flash_place place = {
+        x->room,
+        {others_at(x, tile, 0) + skip, others_at(x, tile, 1) + skip},
+        tile * TILE(x->span) + step};
 
-/* FLASH_STEP rows of the others, in memory of the block, and the position of
- * the first. */
-struct flash_place {
-    const uint16_t *others[2];
-    int at;
-};
+    return place;
+}
+
+/* Whether the warp has to come to the place: with a twin, always. */
+DEVICE bool is_due(const struct flash_place *place,
+                   const struct flash_own *own, int span)
+{
+    return FLASH_PARTS(span) > 1 ||
+           warp_sees(&own->seen, place->at, FLASH_STEP);
+}
+
+/* ---- dq ---- */
 
 DEVICE void queries_step(const struct flash_call *call,
                          const struct flash_own *own,
@@ -91,15 +213,20 @@ DEVICE void queries_step(const struct flash_call *call,
                          const struct flash_place *place, int span,
                          struct flash_sums *dq)
 {
-    const uint16_t *const *const others = place->others;
-    const int at = place->at;
+    const struct flash_pass both = {span, true, false};
+    const int at = place->at, columns = span / FLASH_PARTS(span);
+    const bool sees = warp_sees(&own->seen, at, FLASH_STEP);
     const bool all = warp_sees_all(&own->seen, at, FLASH_STEP);
     struct flash_pairs s, ds;
+    uint32_t weights[4];
 
-    pairs_dots(&own->a, others[0], span, &s);
-    pairs_dots(&own->b, others[1], span, &ds);
-    EACH_PAIR {
-        const int key = at + j * 8 + LANE % 4 * 2 + i % 2;
+    if (sees) {
+        pairs_dots(&own->a, place->others[0], span, columns, &s);
+        pairs_dots(&own->b, place->others[1], span, columns, &ds);
+    }
+    dots_join(place, sees, both, &s, &ds);
+    if (sees) EACH_OWN_PAIR(span) {
+        const int key = at + first_own(span) + j * 8 + i % 2;
 
         if (all || is_seen(&own->seen, i / 2, key))
             pair_turn(call, own, key, &query[i / 2], &s.at[j][i],
@@ -107,18 +234,20 @@ DEVICE void queries_step(const struct flash_call *call,
         else
             ds.at[j][i] = 0;
     }
-    sums_add(dq, &ds, others[0], span);
+    weights_join(place, sees, span, &ds, weights);
+    if (sees) sums_add(dq, weights, place->others[0], span, columns);
 }
 
-DEVICE void flash_queries(uint16_t *room, const struct flash_call *call,
-                          int span)
+DEVICE void flash_queries(const struct flash_room *room,
+                          const struct flash_call *call, int span)
 {
     const struct attention *p = &call->of.of;
     const int64_t blocks = call->of.tiles, unit = BLOCK / blocks;
-    const int first = (int)(blocks - 1 - BLOCK % blocks) * FLASH_ROWS;
+    const int rows = FLASH_ROOM(span);
+    const int first = (int)(blocks - 1 - BLOCK % blocks) * rows;
     const int count = (int)p->queries;
-    const int past = first + FLASH_ROWS < count ? first + FLASH_ROWS : count;
-    const int tiles = (past + TILE - 1) / TILE;
+    const int past = first + rows < count ? first + rows : count;
+    const int tiles = (past + TILE(span) - 1) / TILE(span);
     const int head = (int)(unit % p->heads);
     const int kv = head / (p->heads / p->kv_heads);
     const int64_t sequence = unit / p->heads, row = sequence * count;
@@ -127,54 +256,58 @@ DEVICE void flash_queries(uint16_t *room, const struct flash_call *call,
     const struct flash_others x = {
         room, flash_rows_of(&p->k, row, count, kv),
         flash_rows_of(&p->v, row, count, kv), span};
-    struct flash_own own = {.sequence = sequence, .head = head,
-                            .first = first + WARP * 16};
+    const struct flash_part part = part_of(span);
+    struct flash_own own = {.sequence = sequence,
+                            .head = head};
     struct flash_query query[2];
     struct flash_sums dq;
 
+    own.first = first + part.row;
     own.seen = warp_of(p, false, sequence, own.first);
     for (int i = 0; i < 2; i++)
         query[i] = query_get(call, &own, own.first + LANE / 4 + 8 * i);
-    operand_take(room, span, &q, first, &own.a);
-    operand_take(room, span, &dout, first, &own.b);
-    sums_clear(&dq, span);
-    int tile = seen_of(p, false, first).from / TILE;
+    operand_take(room->rows, span, &q, first, part, &own.a);
+    operand_take(room->rows, span, &dout, first, part, &own.b);
+    sums_clear(&dq, part.columns);
+    int tile = seen_of(p, false, first).from / TILE(span);
 
     others_copy(&x, tile);
     COPIES_CLOSE;
     LOOPED for (; tile < tiles; tile++) {
         others_await(&x, tile, tiles);
-        LOOPED for (int k = 0; k < TILE; k += FLASH_STEP) {
-            const int at = tile * TILE + k, skip = k * (span + FLASH_PAD);
-            const struct flash_place place = {
-                {others_at(&x, tile, 0) + skip, others_at(&x, tile, 1) + skip},
-                at};
+        LOOPED for (int k = 0; k < TILE(span); k += FLASH_STEP) {
+            const struct flash_place place = place_of(&x, tile, k);
 
-            if (warp_sees(&own.seen, at, FLASH_STEP))
+            if (is_due(&place, &own, span))
                 queries_step(call, &own, query, &place, span, &dq);
         }
     }
-    sums_store(&p->dq, span, row + own.first, own.seen.there, head, &dq);
+    sums_store(&p->dq, part, row + own.first, own.seen.there, head, &dq);
 }
 
 /* ---- dk, dv ---- */
 
-/* The gradients that a pass makes. */
-struct flash_pass { int span; bool dk, dv; };
-
 /* Rows of pairs are keys, columns queries. */
 DEVICE void keys_step(const struct flash_call *call,
                       const struct flash_own *own,
-                      const uint16_t *const others[2], int at,
+                      const struct flash_place *place,
                       struct flash_pass pass, struct flash_sums sums[2])
 {
+    const int at = place->at, span = pass.span;
+    const int columns = span / FLASH_PARTS(span);
+    const bool sees = warp_sees(&own->seen, at, FLASH_STEP);
     const bool all = warp_sees_all(&own->seen, at, FLASH_STEP);
     struct flash_pairs s, ds = {{{0}}};
+    uint32_t weights[4];
 
-    pairs_dots(&own->a, others[0], pass.span, &s);
-    if (pass.dk) pairs_dots(&own->b, others[1], pass.span, &ds);
-    EACH_PAIR {
-        const int other = at + j * 8 + LANE % 4 * 2 + i % 2;
+    if (sees) {
+        pairs_dots(&own->a, place->others[0], span, columns, &s);
+        if (pass.dk)
+            pairs_dots(&own->b, place->others[1], span, columns, &ds);
+    }
+    dots_join(place, sees, pass, &s, &ds);
+    if (sees) EACH_OWN_PAIR(span) {
+        const int other = at + first_own(span) + j * 8 + i % 2;
         const struct flash_query query = query_get(call, own, other);
 
         if (all || is_seen(&own->seen, i / 2, other))
@@ -183,8 +316,14 @@ DEVICE void keys_step(const struct flash_call *call,
         else
             s.at[j][i] = ds.at[j][i] = 0;
     }
-    if (pass.dk) sums_add(&sums[0], &ds, others[0], pass.span);
-    if (pass.dv) sums_add(&sums[1], &s, others[1], pass.span);
+    if (pass.dk) {
+        weights_join(place, sees, span, &ds, weights);
+        if (sees) sums_add(&sums[0], weights, place->others[0], span, columns);
+    }
+    if (pass.dv) {
+        weights_join(place, sees, span, &s, weights);
+        if (sees) sums_add(&sums[1], weights, place->others[1], span, columns);
+    }
 }
 
 /* Gradients of one query head are added. */
@@ -198,43 +337,43 @@ DEVICE void keys_head(const struct flash_call *call,
     COPIES_CLOSE;
     LOOPED for (int tile = tiles[0]; tile < tiles[1]; tile++) {
         others_await(x, tile, tiles[1]);
-        LOOPED for (int k = 0; k < TILE; k += FLASH_STEP) {
-            const int at = tile * TILE + k;
-            const int skip = k * (x->span + FLASH_PAD);
-            const uint16_t *const others[2] = {
-                others_at(x, tile, 0) + skip, others_at(x, tile, 1) + skip};
+        LOOPED for (int k = 0; k < TILE(pass.span); k += FLASH_STEP) {
+            const struct flash_place place = place_of(x, tile, k);
 
-            if (warp_sees(&own->seen, at, FLASH_STEP))
-                keys_step(call, own, others, at, pass, sums);
+            if (is_due(&place, own, pass.span))
+                keys_step(call, own, &place, pass, sums);
         }
     }
 }
 
-DEVICE void flash_keys(uint16_t *room, const struct flash_call *call,
-                       struct flash_pass pass)
+DEVICE void flash_keys(const struct flash_room *room,
+                       const struct flash_call *call, struct flash_pass pass)
 {
-    const int span = pass.span;
+    const int span = pass.span, rows = FLASH_ROOM(span);
     const struct attention *p = &call->of.of;
     const int64_t blocks = call->of.tiles, unit = BLOCK / blocks;
-    const int first = (int)(BLOCK % blocks) * FLASH_ROWS;
+    const int first = (int)(BLOCK % blocks) * rows;
     const int count = (int)p->queries, group = p->heads / p->kv_heads;
     const int kv = (int)(unit % p->kv_heads); /* or a leaf's share of one */
     const int read = kv / (p->kv_heads / (int)p->k.shape[1]);
-    const int end = first + FLASH_ROWS < count ? first + FLASH_ROWS : count;
+    const int end = first + rows < count ? first + rows : count;
     const int tiles[2] = {
-        first / TILE, (seen_of(p, true, end - 1).past + TILE - 1) / TILE};
+        first / TILE(span),
+        (seen_of(p, true, end - 1).past + TILE(span) - 1) / TILE(span)};
     const int64_t sequence = unit / p->kv_heads, row = sequence * count;
     const struct flash_rows k = flash_rows_of(&p->k, row, count, read);
     const struct flash_rows v = flash_rows_of(&p->v, row, count, read);
     struct flash_others x = {.room = room, .span = span};
-    struct flash_own own = {.sequence = sequence, .first = first + WARP * 16};
+    const struct flash_part part = part_of(span);
+    struct flash_own own = {.sequence = sequence};
     struct flash_sums sums[2];
 
+    own.first = first + part.row;
     own.seen = warp_of(p, true, sequence, own.first);
-    operand_take(room, span, &k, first, &own.a);
-    if (pass.dk) operand_take(room, span, &v, first, &own.b);
-    sums_clear(&sums[0], span);
-    sums_clear(&sums[1], span);
+    operand_take(room->rows, span, &k, first, part, &own.a);
+    if (pass.dk) operand_take(room->rows, span, &v, first, part, &own.b);
+    sums_clear(&sums[0], part.columns);
+    sums_clear(&sums[1], part.columns);
     LOOPED for (own.head = kv * group; own.head < (kv + 1) * group;
                 own.head++) {
         x.a = flash_rows_of(&p->q, row, count, own.head);
@@ -242,35 +381,59 @@ DEVICE void flash_keys(uint16_t *room, const struct flash_call *call,
         keys_head(call, &own, &x, tiles, pass, sums);
     }
     if (pass.dk)
-        sums_store(&p->dk, span, row + own.first, own.seen.there, kv,
+        sums_store(&p->dk, part, row + own.first, own.seen.there, kv,
                    &sums[0]);
     if (pass.dv)
-        sums_store(&p->dv, span, row + own.first, own.seen.there, kv,
+        sums_store(&p->dv, part, row + own.first, own.seen.there, kv,
                    &sums[1]);
 }
 
-#define QUERIES_KERNEL(span)                                               \
-    FLASH_SHARED(span);                                                    \
+#define NARROW_ROOM(span)                                                  \
+    SHARED(struct flash_shared_##span, s);                                 \
+    const struct flash_room room = {s->rows, NULL}
+#define WIDE_ROOM(span)                                                    \
+    SHARED(struct flash_wide_##span, s);                                   \
+    const struct flash_room room = {s->of.rows, &s->halves}
+#define WIDE_SHARED(span)                                                  \
+    struct flash_wide_##span {                                             \
+        struct flash_shared_##span of;                                     \
+        struct flash_halves halves;                                        \
+    }
+FLASH_SHARED(64);
+FLASH_SHARED(96);
+FLASH_SHARED(128);
+FLASH_SHARED(192);
+FLASH_SHARED(256);
+WIDE_SHARED(192);
+WIDE_SHARED(256);
+
+#define QUERIES_KERNEL(span, ROOM)                                         \
     CUDA_WIDE_KERNEL(flash_queries_##span)                                 \
     {                                                                      \
-        SHARED(struct flash_shared_##span, s);                             \
+        ROOM(span);                                                        \
                                                                            \
-        flash_queries(s->rows, &p->call, span);                            \
+        flash_queries(&room, &p->call, span);                              \
     }
-QUERIES_KERNEL(64)
-QUERIES_KERNEL(96)
-QUERIES_KERNEL(128)
+QUERIES_KERNEL(64, NARROW_ROOM)
+QUERIES_KERNEL(96, NARROW_ROOM)
+QUERIES_KERNEL(128, NARROW_ROOM)
+QUERIES_KERNEL(192, WIDE_ROOM)
+QUERIES_KERNEL(256, WIDE_ROOM)
 
-#define KEYS_KERNEL(name, span, ...)                                       \
+#define KEYS_KERNEL(name, span, ROOM, ...)                                 \
     CUDA_WIDE_KERNEL(name##_##span)                                        \
     {                                                                      \
         const struct flash_pass pass = {span, __VA_ARGS__};                \
-        SHARED(struct flash_shared_##span, s);                             \
+        ROOM(span);                                                        \
                                                                            \
-        flash_keys(s->rows, &p->call, pass);                               \
+        flash_keys(&room, &p->call, pass);                                 \
     }
-KEYS_KERNEL(flash_keys, 64, true, true)
-KEYS_KERNEL(flash_keys, 96, true, false)
-KEYS_KERNEL(flash_keys, 128, true, false)
-KEYS_KERNEL(flash_values, 96, false, true)
-KEYS_KERNEL(flash_values, 128, false, true)
+KEYS_KERNEL(flash_keys, 64, NARROW_ROOM, true, true)
+KEYS_KERNEL(flash_keys, 96, NARROW_ROOM, true, false)
+KEYS_KERNEL(flash_keys, 128, NARROW_ROOM, true, false)
+KEYS_KERNEL(flash_keys, 192, WIDE_ROOM, true, false)
+KEYS_KERNEL(flash_keys, 256, WIDE_ROOM, true, false)
+KEYS_KERNEL(flash_values, 96, NARROW_ROOM, false, true)
+KEYS_KERNEL(flash_values, 128, NARROW_ROOM, false, true)
+KEYS_KERNEL(flash_values, 192, WIDE_ROOM, false, true)
+KEYS_KERNEL(flash_values, 256, WIDE_ROOM, false, true)

@@ -1,10 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* flash_forward.cu - attention on tensor cores, forward: a block has queries of
  * a head and goes over tiles of keys from the first that one of them sees, with
- * the largest score so far (online softmax). */
+ * the largest score so far (online softmax). Of a wide head it makes a half of
+ * the elements; another block makes the same weights for the other half. */
 #include "kernels/cuda/flash_tile.h"
 
-enum { TILE = 64, /* keys */ STEPS = TILE / FLASH_STEP };
+enum { TILE_MOST = 64, STEPS_MOST = TILE_MOST / FLASH_STEP };
+
+/* Keys of a tile, and elements of out that a block makes. */
+struct flash_form { int span, tile, columns; };
+
+DEVICE struct flash_form form_of(int span)
+{
+    const struct flash_form form = {
+        span, span <= FLASH_NARROW ? TILE_MOST : TILE_MOST / 2,
+        span / FLASH_PARTS(span)};
+
+    return form;
+}
 
 /* A warp's 16 queries: those of a thread are LANE / 4 and 8 further. */
 struct running {
@@ -12,25 +25,27 @@ struct running {
     float most[2], sum[2]; /* sum: of the thread's own columns */
 };
 
-struct flash_scores { struct flash_pairs step[STEPS]; };
+struct flash_scores { struct flash_pairs step[STEPS_MOST]; };
 
-#define EACH_STEP UNROLLED for (int k = 0; k < STEPS; k++)
+#define EACH_STEP(form)                                                    \
+    UNROLLED for (int k = 0; k < (form).tile / FLASH_STEP; k++)
 
 /* A block's queries. */
 struct flash_queries {
     int64_t sequence;
     int head, first; /* position of the warp's first */
+    struct flash_part part; /* of out */
 };
 
 /* Products become scores; what is not seen is -infinity. */
 DEVICE void scores_mask(const struct flash_call *call,
                         const struct flash_queries *of,
                         const struct flash_warp *w, int first,
-                        struct flash_scores *s)
+                        struct flash_form form, struct flash_scores *s)
 {
-    const bool all = warp_sees_all(w, first, TILE);
+    const bool all = warp_sees_all(w, first, form.tile);
 
-    EACH_STEP EACH_PAIR {
+    EACH_STEP(form) EACH_PAIR {
         const int key =
             first + k * FLASH_STEP + j * 8 + LANE % 4 * 2 + i % 2;
         float *const at = &s->step[k].at[j][i], bend;
@@ -42,13 +57,13 @@ DEVICE void scores_mask(const struct flash_call *call,
 }
 
 /* The largest score so far; what was added up before is scaled to it. */
-DEVICE void running_raise(struct running *r, int span,
+DEVICE void running_raise(struct running *r, struct flash_form form,
                           const struct flash_scores *s, float base[2])
 {
     UNROLLED for (int row = 0; row < 2; row++) {
         float most = r->most[row], factor;
 
-        EACH_STEP UNROLLED for (int j = 0; j < 2; j++)
+        EACH_STEP(form) UNROLLED for (int j = 0; j < 2; j++)
             UNROLLED for (int i = 0; i < 2; i++) {
                 const float score = s->step[k].at[j][2 * row + i];
 
@@ -63,7 +78,7 @@ DEVICE void running_raise(struct running *r, int span,
         factor = exp2z_f32(r->most[row] - base[row]);
         r->most[row] = most;
         r->sum[row] = r->sum[row] * factor;
-        UNROLLED for (int n = 0; n < span / 8; n++)
+        UNROLLED for (int n = 0; n < form.columns / 8; n++)
             UNROLLED for (int i = 0; i < 2; i++)
                 r->sums.at[n][2 * row + i] = r->sums.at[n][2 * row + i] *
                                              factor;
@@ -72,9 +87,9 @@ DEVICE void running_raise(struct running *r, int span,
 
 /* Scores become weights. */
 DEVICE void scores_weights(struct running *r, const float base[2],
-                           struct flash_scores *s)
+                           struct flash_form form, struct flash_scores *s)
 {
-    EACH_STEP EACH_PAIR {
+    EACH_STEP(form) EACH_PAIR {
         const float weight = exp2z_f32(s->step[k].at[j][i] - base[i / 2]);
 
         s->step[k].at[j][i] = weight;
@@ -82,8 +97,22 @@ DEVICE void scores_weights(struct running *r, const float base[2],
     }
 }
 
+/* Weights times values. */
+DEVICE void values_add(struct running *r, const struct flash_scores *s,
+                       const uint16_t *values, struct flash_form form)
+{
+    EACH_STEP(form) {
+        uint32_t weights[4];
+
+        pairs_weights(&s->step[k], 4, weights);
+        sums_add(&r->sums, weights,
+                 values + k * FLASH_STEP * (form.columns + FLASH_PAD),
+                 form.columns, form.columns);
+    }
+}
+
 DEVICE void running_store(const struct flash_call *call,
-                          const struct flash_queries *of, int span,
+                          const struct flash_queries *of,
                           const struct flash_warp *w, struct running *r)
 {
     const struct attention *p = &call->of.of;
@@ -95,11 +124,11 @@ DEVICE void running_store(const struct flash_call *call,
         sum = sum + WARP_XOR(sum, 1);
         sum = sum + WARP_XOR(sum, 2);
         factor = sum == 0 ? 0.0f : 1 / sum;
-        UNROLLED for (int n = 0; n < span / 8; n++)
+        UNROLLED for (int n = 0; n < of->part.columns / 8; n++)
             UNROLLED for (int i = 0; i < 2; i++)
                 r->sums.at[n][2 * half + i] =
                     r->sums.at[n][2 * half + i] * factor;
-        if (!w->there[half] || LANE % 4 != 0) continue;
+        if (!w->there[half] || LANE % 4 != 0 || of->part.from != 0) continue;
         *flash_number(&p->lse, row + LANE / 4 + 8 * half, of->head) =
             sum == 0 ? -__builtin_inff()
                      : __builtin_fmaf(r->most[half], FLASH_LN2, log_f32(sum));
@@ -107,7 +136,15 @@ DEVICE void running_store(const struct flash_call *call,
             number_raise((float *)p->peaks + of->head,
                          r->most[half] * FLASH_LN2);
     }
-    sums_store(&p->out, span, row, w->there, of->head, &r->sums);
+    sums_store(&p->out, of->part, row, w->there, of->head, &r->sums);
+}
+
+/* Their elements from `from` on. */
+DEVICE struct flash_rows rows_from(struct flash_rows x, int from)
+{
+    x.data += from;
+    x.width -= from;
+    return x;
 }
 
 /* The last queries see most keys: their blocks begin first. */
@@ -115,59 +152,61 @@ DEVICE void flash_forward(uint16_t *room, const struct flash_call *call,
                           int span)
 {
     const struct attention *p = &call->of.of;
-    const int64_t tiles = call->of.tiles, unit = BLOCK / tiles;
-    const int first = (int)(tiles - 1 - BLOCK % tiles) * FLASH_ROWS;
+    const struct flash_form form = form_of(span);
+    const int parts = FLASH_PARTS(span), part = (int)(BLOCK % parts);
+    const int64_t tiles = call->of.tiles, unit = BLOCK / parts / tiles;
+    const int first =
+        (int)(tiles - 1 - BLOCK / parts % tiles) * FLASH_ROWS;
     const int count = (int)p->queries;
     const int last = first + FLASH_ROWS < count ? first + FLASH_ROWS : count;
-    const struct flash_queries of = {unit / p->heads, (int)(unit % p->heads),
-                                     first + WARP * 16};
+    const struct flash_part own = {FLASH_ROWS, WARP * 16, 0, span};
+    const struct flash_queries of = {
+        unit / p->heads, (int)(unit % p->heads), first + WARP * 16,
+        {FLASH_ROWS, WARP * 16, part * form.columns, form.columns}};
     const int64_t row = of.sequence * count;
     const int kv = of.head / (p->heads / p->kv_heads);
     const struct flash_rows q = flash_rows_of(&p->q, row, count, of.head);
     const struct flash_rows key_rows =
         flash_rows_of(&p->k, row, count, kv);
     const struct flash_rows value_rows =
-        flash_rows_of(&p->v, row, count, kv);
+        rows_from(flash_rows_of(&p->v, row, count, kv), of.part.from);
     const struct flash_warp w = warp_of(p, false, of.sequence, of.first);
     uint16_t *const keys = room;
-    uint16_t *const values = room + TILE * (span + FLASH_PAD);
+    uint16_t *const values = room + form.tile * (span + FLASH_PAD);
     struct flash_operand a;
     struct running r = {.most = {-__builtin_inff(), -__builtin_inff()}};
     float base[2];
 
-    sums_clear(&r.sums, span);
-    operand_take(room, span, &q, first, &a);
-    int at = seen_of(p, false, first).from / TILE * TILE;
+    sums_clear(&r.sums, form.columns);
+    operand_take(room, span, &q, first, own, &a);
+    int at = seen_of(p, false, first).from / form.tile * form.tile;
 
-    rows_copy(keys, span, TILE, &key_rows, at);
+    rows_copy(keys, span, form.tile, &key_rows, at);
     COPIES_CLOSE;
-    LOOPED for (; at < last; at += TILE) {
-        const bool sees = warp_sees(&w, at, TILE);
+    LOOPED for (; at < last; at += form.tile) {
+        const bool sees = warp_sees(&w, at, form.tile);
         struct flash_scores s;
 
         COPIES_WAIT(0);
         BARRIER; /* keys are there, and values before them are read */
-        rows_copy(values, span, TILE, &value_rows, at);
+        rows_copy(values, form.columns, form.tile, &value_rows, at);
         COPIES_CLOSE;
         if (sees) {
-            EACH_STEP pairs_dots(&a, keys + k * FLASH_STEP *
-                                                (span + FLASH_PAD),
-                                 span, &s.step[k]);
-            scores_mask(call, &of, &w, at, &s);
-            running_raise(&r, span, &s, base);
-            scores_weights(&r, base, &s);
+            EACH_STEP(form) pairs_dots(
+                &a, keys + k * FLASH_STEP * (span + FLASH_PAD), span, span,
+                &s.step[k]);
+            scores_mask(call, &of, &w, at, form, &s);
+            running_raise(&r, form, &s, base);
+            scores_weights(&r, base, form, &s);
         }
         COPIES_WAIT(0);
         BARRIER; /* values are there, and keys are read */
-        if (at + TILE < last)
-            rows_copy(keys, span, TILE, &key_rows, at + TILE);
+        if (at + form.tile < last)
+            rows_copy(keys, span, form.tile, &key_rows, at + form.tile);
         COPIES_CLOSE;
-        if (sees)
-            EACH_STEP sums_add(&r.sums, &s.step[k],
-                               values + k * FLASH_STEP * (span + FLASH_PAD),
-                               span);
+        if (sees) values_add(&r, &s, values, form);
     }
-    running_store(call, &of, span, &w, &r);
+    running_store(call, &of, &w, &r);
 }
 
 #define FORWARD_KERNEL(span)                                               \
@@ -181,3 +220,5 @@ DEVICE void flash_forward(uint16_t *room, const struct flash_call *call,
 FORWARD_KERNEL(64)
 FORWARD_KERNEL(96)
 FORWARD_KERNEL(128)
+FORWARD_KERNEL(192)
+FORWARD_KERNEL(256)

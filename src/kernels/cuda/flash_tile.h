@@ -6,7 +6,9 @@
  *
  * `span` is the class of the head's width: rows in memory of the block are as
  * long and FLASH_PAD more, so that eight of them begin in different banks.
- * Arrays have room for the widest class, and no register beyond their own.
+ * Arrays have room for the widest class, and no register beyond their own. Of
+ * heads wider than FLASH_NARROW registers do not hold all that a warp needs, so
+ * it has a part of their elements.
  * Source: Dao 2023, arXiv:2307.08691, sections 3.1 and 3.3. */
 #ifndef LOCKSTEP_KERNELS_CUDA_FLASH_TILE_H
 #define LOCKSTEP_KERNELS_CUDA_FLASH_TILE_H
@@ -18,17 +20,21 @@
 enum {
     FLASH_STEP = 16,    /* rows of the others that a product takes at once */
     FLASH_PAD = 8,
-    FLASH_SPAN_MOST = 128
+    FLASH_SPAN_MOST = 256
 };
 #define FLASH_LOG2E 0x1.715476p+0f
 #define FLASH_LN2 0x1.62e43p-1f
 
-/* Memory of a block: FLASH_ROWS rows. */
+/* Memory of a block: so many rows. */
 #define FLASH_SHARED(span)                                                 \
     struct flash_shared_##span {                                           \
         __attribute__((aligned(16)))                                       \
-        uint16_t rows[FLASH_ROWS * (span + FLASH_PAD)];                    \
+        uint16_t rows[FLASH_ROOM(span) * (span + FLASH_PAD)];              \
     }
+
+/* A warp's part of a block, which has so many rows: 16 from `row` on, and of
+ * each the elements from `from` on. */
+struct flash_part { int rows, row, from, columns; };
 
 /* 16 rows of the warp, as products take them. */
 struct flash_operand { uint32_t at[FLASH_SPAN_MOST / FLASH_STEP][4]; };
@@ -77,31 +83,36 @@ DEVICE void rows_copy(uint16_t *to, int span, int count,
 
 /* The block's own rows, by way of memory that holds nothing else. */
 DEVICE void operand_take(uint16_t *room, int span, const struct flash_rows *x,
-                         int first, struct flash_operand *out)
+                         int first, struct flash_part part,
+                         struct flash_operand *out)
 {
-    const uint16_t *at = room +
-                         (WARP * 16 + LANE % 16) * (span + FLASH_PAD) +
-                         LANE / 16 * 8;
+    const int most = FLASH_ROOM(span);
+    const uint16_t *at =
+        room + (part.row % most + LANE % 16) * (span + FLASH_PAD) + part.from +
+        LANE / 16 * 8;
 
     BARRIER;
-    rows_copy(room, span, FLASH_ROWS, x, first);
-    COPIES_CLOSE;
-    COPIES_WAIT(0);
-    BARRIER;
-    UNROLLED for (int k = 0; k < span / 16; k++)
-        MATRICES(at + 16 * k, false, out->at[k]);
-    BARRIER;
+    UNROLLED for (int done = 0; done < part.rows; done += most) {
+        rows_copy(room, span, most, x, first + done);
+        COPIES_CLOSE;
+        COPIES_WAIT(0);
+        BARRIER;
+        if (part.rows <= most || part.row / most == done / most)
+            UNROLLED for (int k = 0; k < part.columns / 16; k++)
+                MATRICES(at + 16 * k, false, out->at[k]);
+        BARRIER;
+    }
 }
 
 /* The warp's sums in rows of a head, two numbers at a time: bfloat16, or
  * float32 where other leaves' sums are added to them. */
-DEVICE void sums_store(const struct tensor *t, int span, int64_t row,
-                       const int there[2], int head,
+DEVICE void sums_store(const struct tensor *t, struct flash_part part,
+                       int64_t row, const int there[2], int head,
                        const struct flash_sums *sums)
 {
     UNROLLED for (int half = 0; half < 2; half++)
-        UNROLLED for (int n = 0; n < span / 8; n++) {
-            const int e = n * 8 + LANE % 4 * 2;
+        UNROLLED for (int n = 0; n < part.columns / 8; n++) {
+            const int e = part.from + n * 8 + LANE % 4 * 2;
             const int64_t at = (row + LANE / 4 + 8 * half) * t->stride[0] +
                                head * t->stride[1] + e;
             const float *const two = &sums->at[n][2 * half];
@@ -119,16 +130,17 @@ DEVICE void sums_store(const struct tensor *t, int span, int64_t row,
 
 /* ---- products ---- */
 
-/* Rows of the warp times FLASH_STEP rows of the others. */
+/* Rows of the warp times FLASH_STEP rows of the others, `columns` elements of
+ * each. */
 DEVICE void pairs_dots(const struct flash_operand *a, const uint16_t *others,
-                       int span, struct flash_pairs *out)
+                       int span, int columns, struct flash_pairs *out)
 {
     const uint16_t *at = others +
                          (LANE / 16 * 8 + LANE % 8) * (span + FLASH_PAD) +
                          LANE / 8 % 2 * 8;
 
     EACH_PAIR out->at[j][i] = 0;
-    UNROLLED for (int k = 0; k < span / 16; k++) {
+    UNROLLED for (int k = 0; k < columns / 16; k++) {
         uint32_t b[4];
 
         MATRICES(at + 16 * k, false, b);
@@ -137,18 +149,23 @@ DEVICE void pairs_dots(const struct flash_operand *a, const uint16_t *others,
     }
 }
 
-/* sums += weights of pairs, rounded to bfloat16, times rows of the others. */
-DEVICE void sums_add(struct flash_sums *sums, const struct flash_pairs *of,
-                     const uint16_t *others, int span)
+/* Weights of pairs, rounded to bfloat16, as products take them. */
+DEVICE void pairs_weights(const struct flash_pairs *of, int count,
+                          uint32_t weights[4])
+{
+    UNROLLED for (int i = 0; i < count; i++)
+        weights[i] = bfloats(of->at[i / 2][i % 2 * 2],
+                             of->at[i / 2][i % 2 * 2 + 1]);
+}
+
+/* sums += weights times rows of the others, `columns` elements of each. */
+DEVICE void sums_add(struct flash_sums *sums, const uint32_t weights[4],
+                     const uint16_t *others, int span, int columns)
 {
     const uint16_t *at =
         others + LANE % 16 * (span + FLASH_PAD) + LANE / 16 * 8;
-    uint32_t weights[4];
 
-    UNROLLED for (int i = 0; i < 4; i++)
-        weights[i] = bfloats(of->at[i / 2][i % 2 * 2],
-                             of->at[i / 2][i % 2 * 2 + 1]);
-    UNROLLED for (int n = 0; n < span / 16; n++) {
+    UNROLLED for (int n = 0; n < columns / 16; n++) {
         uint32_t b[4];
 
         MATRICES(at + 16 * n, true, b);
@@ -157,9 +174,9 @@ DEVICE void sums_add(struct flash_sums *sums, const struct flash_pairs *of,
     }
 }
 
-DEVICE void sums_clear(struct flash_sums *sums, int span)
+DEVICE void sums_clear(struct flash_sums *sums, int columns)
 {
-    UNROLLED for (int n = 0; n < span / 8; n++)
+    UNROLLED for (int n = 0; n < columns / 8; n++)
         UNROLLED for (int i = 0; i < 4; i++) sums->at[n][i] = 0;
 }
 

@@ -34,6 +34,10 @@ static const struct flash_case cases[] = {
     {1, 310, 2, 1, 64, 130, 0, 0, 0, 0, 0},
     {2, 140, 4, 1, 64, 0, 0, 0, 0, 0, 2},
     {1, 70, 6, 2, 128, 30, 0, 0, 0, 0, 6},
+    {1, 129, 2, 1, 136, 0, 0, 0, 0, 0, 0},
+    {1, 97, 2, 2, 192, 0, 0, 30, 0, 0, 0},
+    {1, 200, 1, 1, 256, 70, 0, 0, 0, 0, 0},
+    {2, 65, 4, 2, 200, 0, 40, 0, 0, 6.0, 4},
 };
 
 /* q k v dout, then out dq dk dv; statistics. */
@@ -217,6 +221,8 @@ static struct flash_case case_draw(uint64_t *seed)
         .kv_heads = kv, .heads = kv * groups[draw(seed, 4)],
         .width = 8 * (1 + draw(seed, 16))};
 
+    if (draw(seed, 3) == 0) c.width += 128;
+
     switch (draw(seed, 4)) {
     case 0: c.window = 1 + draw(seed, 200); break;
     case 1: c.chunk = 1 + draw(seed, 200); break;
@@ -305,7 +311,8 @@ TEST(layouts_and_orders_do_not_show)
     static const struct flash_case all[] = {
         {2, 150, 4, 2, 64, 0, 0, 0, 0, 0, 0},
         {2, 140, 4, 2, 128, 60, 0, 0, 0, 0, 0},
-        {2, 133, 2, 2, 96, 0, 0, 45, 0, 3.0, 0}};
+        {2, 133, 2, 2, 96, 0, 0, 45, 0, 3.0, 0},
+        {2, 70, 4, 2, 256, 0, 0, 0, 0, 0, 0}};
     struct room room;
 
     if (SANITIZED_THREADS) skip();
@@ -379,11 +386,14 @@ TEST(shares_of_ranks_are_those_of_one)
 TEST(others_are_not_taken)
 {
     const struct flash_case c = {1, 20, 4, 2, 64, 0, 0, 0, 0, 0, 0};
+    const struct flash_case odd = {1, 20, 4, 2, 60, 0, 0, 0, 0, 0, 0};
     struct room room;
     struct call call;
 
     room_begin(&room, FEATURES_ALL);
     room_next(&room, 0);
+    call_build(&call, &room.arena, &odd, DTYPE_BF16);
+    assert_false(cuda_flash_takes(&call.p));
     call_build(&call, &room.arena, &c, DTYPE_BF16);
     struct attention p = call.p;
 
@@ -391,8 +401,6 @@ TEST(others_are_not_taken)
     p.heads = 6, p.kv_heads = 3, p.leaves = 2;
     assert_true(cuda_flash_takes(&p) && !cuda_flash_takes_back(&p));
     p = call.p, p.drop.rate = 0.1;
-    assert_false(cuda_flash_takes(&p));
-    p = call.p, p.head_width = 136;
     assert_false(cuda_flash_takes(&p));
     p = call.p, p.first_query = 4;
     assert_false(cuda_flash_takes(&p));
