@@ -212,9 +212,9 @@ fi
 # ---- offline ----
 
 # shellcheck disable=SC2086,SC2046
-library=${CUDNN_SO:-$(first $(printf '%s/lib/libcudnn.so.9 %s/lib/x86_64-linux-gnu/libcudnn.so.9 ' $places $places))}
+library=${CUDNN_SO:-$(first $(printf '%s/lib/libcudnn.so.9 ' $places) /usr/lib/x86_64-linux-gnu/libcudnn.so.9)}
 # shellcheck disable=SC2086,SC2046
-stub=$(first $(printf '%s/lib/stubs/libcuda.so %s/lib64/stubs/libcuda.so ' $places $places))
+stub=$(first $(printf '%s/lib/stubs/libcuda.so ' $places) $(printf '%s/lib64/stubs/libcuda.so ' $places))
 if [ -z "$library" ] || [ -z "$stub" ]; then
     echo "not run: no libcudnn.so.9, or no stub of libcuda"
 else
