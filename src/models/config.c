@@ -173,6 +173,23 @@ static status fail_value(const char *source, const char *name,
          source, name, found, only);
 }
 
+/* Python takes null for false: where an absent field means true, it is not as
+ * if it were absent. */
+static status check_null(const struct model_kind *kind, const char *name,
+                         const char *source)
+{
+    for (int i = 0; i < kind->row_count; i++) {
+        const struct config_row *row = &kind->rows[i];
+        const bool flag = row->type == CONFIG_FLAG && row->other != 0;
+        const bool must = row->only != NULL && strcmp(row->only, "true") == 0;
+
+        if ((flag || must) && strcmp(row->name, name) == 0)
+            FAIL(ERR_CONFIG, "%s: %s: null counts as false; expected true%s",
+                 source, name, flag ? " or false" : "");
+    }
+    return OK;
+}
+
 status config_check(const struct model_kind *kind, const struct json *config,
                     const char *source)
 {
@@ -184,7 +201,10 @@ status config_check(const struct model_kind *kind, const struct json *config,
         const char *name = config->items[2 * i].string, *only = NULL;
         const struct json *value = &config->items[2 * i + 1];
 
-        if (value->kind == JSON_NULL) continue; /* as if absent */
+        if (value->kind == JSON_NULL) { /* as if absent */
+            TRY_GOTO(done, result, check_null(kind, name, source));
+            continue;
+        }
         if (strcmp(name, "layer_types") == 0) continue; /* by whom reads it */
         if (!find(kind, name, &only))
             TRY_GOTO(done, result,

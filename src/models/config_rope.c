@@ -221,6 +221,21 @@ static status read_value(const struct json *value, const char *where,
     return OK;
 }
 
+/* Inside, 0 of these means that they were not said. */
+static status check_said(const struct rope_scaling *scaling, const char *where,
+                         const double *at)
+{
+    const double *const not_zero[] = {
+        &scaling->original, &scaling->attention, &scaling->near_scale,
+        &scaling->far_scale, &scaling->factor};
+
+    for (int i = 0; i < 5; i++)
+        TRY(require(where, at != not_zero[i] || *at != 0,
+                    "factor, attention_factor, short_mscale, long_mscale or "
+                    "original_max_position_embeddings is 0; leave it out"));
+    return OK;
+}
+
 static bool has_share(const struct model *model)
 {
     return model->kind != NULL && model->kind->rope.share > 0;
@@ -308,6 +323,7 @@ static status read_object(struct rope_scaling *scaling,
         if (is_said(scaling, name, value)) continue;
         TRY(find(scaling, where, name, strlen(name), &at));
         TRY(read_value(value, where, name, at));
+        if (value->kind != JSON_NULL) TRY(check_said(scaling, where, at));
     }
     if (has_original(scaling) && original > 0 && scaling->original != original)
         FAIL(ERR_CONFIG, "%s: original_max_position_embeddings is %.17g here "
@@ -398,10 +414,12 @@ status rope_read_config(struct model *model, const struct json *config,
                         const char *source)
 {
     static const char *const keys[] = {"rope_parameters", "rope_scaling"};
+    double beside, first = 0; /* the base beside both, and in the first */
     bool found = false;
 
     TRY(json_get_real_or(config, source, base_name(model), model->rope.base,
                          &model->rope.base));
+    beside = model->rope.base;
     if (has_share(model))
         TRY(read_share(model, config, source, share_name(model)));
     if (has_local(model))
@@ -419,14 +437,17 @@ status rope_read_config(struct model *model, const struct json *config,
         if (object->kind != JSON_OBJECT)
             FAIL(ERR_CONFIG, "%s: %s is not an object", source, keys[i]);
         snprintf(where, sizeof where, "%s: %s", source, keys[i]);
+        model->rope.base = beside;
         if (has_local(model) && json_get(object, full_key) != NULL)
             TRY(read_both(&scaling, object, where, model));
         else
             TRY(read_object(&scaling, object, where, model));
-        if (found && !rope_scaling_same(&scaling, &model->rope.scaling))
+        if (found && (!rope_scaling_same(&scaling, &model->rope.scaling) ||
+                      model->rope.base != first))
             FAIL(ERR_CONFIG, "%s: rope_parameters and rope_scaling "
                              "contradict each other; leave one out", source);
         model->rope.scaling = scaling;
+        first = model->rope.base;
         found = true;
     }
     TRY(check_base(source, base_name(model), model->rope.base));

@@ -199,6 +199,18 @@ static status read_mixture(struct model *m, const struct json *config,
          m->kind->name);
 }
 
+/* The library turns head_dim elements, and writes there what turns. */
+static status check_head(const struct model *m, const struct json *config,
+                         const char *source)
+{
+    int width;
+
+    TRY(read_count(config, source, "head_dim", 0, &width));
+    if (width == 0 || width == m->mla.rope) return OK;
+    FAIL(ERR_CONFIG, "%s: head_dim: %d, but qk_rope_head_dim is %d; leave "
+                     "head_dim out", source, width, (int)m->mla.rope);
+}
+
 static status read_more(struct model *m, const struct json *config,
                         const char *source)
 {
@@ -207,6 +219,7 @@ static status read_more(struct model *m, const struct json *config,
     int rank;
 
     TRY(read_mixture(m, config, source));
+    if (v3) TRY(check_head(m, config, source));
     TRY(read_count(config, source, "q_lora_rank",
                    (int)m->kind->mla.query_rank, &rank));
     TRY(read_count(config, source, "n_group", v3 ? m->kind->moe.groups : 0,

@@ -110,6 +110,26 @@ TEST(what_is_not_computed_is_refused)
     }
 }
 
+/* Guards values that transformers heeds and that were passed over. */
+TEST(fields_are_not_passed_over_that_another_library_heeds)
+{
+    static const struct { const char *from, *into, *words; } rows[] = {
+        {"\"vocab_size\"", "\"head_dim\": 2, \"vocab_size\"",
+         "head_dim: 2, but qk_rope_head_dim is"},
+        {"\"norm_topk_prob\": true", "\"norm_topk_prob\": null",
+         "null counts as false; expected true or false"},
+        {"\"vocab_size\"", "\"rope_interleave\": null, \"vocab_size\"",
+         "rope_interleave: null counts as false; expected true"},
+    };
+    struct model model;
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        FAILS(changed(&model, "deepseek_v3", rows[i].from, rows[i].into),
+              ERR_CONFIG, rows[i].words);
+        status_clear();
+    }
+}
+
 /* Guards a Llama that was refused because it says what all its layers do. */
 TEST(layer_types_may_say_what_all_layers_do)
 {
@@ -592,6 +612,7 @@ TEST(choices_beside_files_are_those_of_the_files)
 
 TEST_MAIN(fields_that_change_no_result_are_passed_over,
           what_is_not_computed_is_refused,
+          fields_are_not_passed_over_that_another_library_heeds,
           layer_types_may_say_what_all_layers_do,
           odd_ends_of_a_text_are_refused,
           blocks_and_turns_that_cannot_be_are_refused,

@@ -126,7 +126,15 @@ TEST(config_json_is_read_strictly)
         {"{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 4}, "
          "\"rope_parameters\": {\"rope_type\": \"default\"}}",
          "contradict each other"},
+        {"{\"rope_theta\": 77, \"rope_scaling\": {\"rope_type\": "
+         "\"linear\", \"factor\": 4}, \"rope_parameters\": {\"rope_type\": "
+         "\"linear\", \"factor\": 4, \"rope_theta\": 78}}",
+         "contradict each other"},
         {"{\"rope_scaling\": 3}", "is not an object"},
+        {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, "
+         "\"original_max_position_embeddings\": 0}}", "is 0; leave it out"},
+        {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, "
+         "\"attention_factor\": 0.0}}", "is 0; leave it out"},
         {"{\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": "
          "[1, 1, 1]}}", "long_factor has 0 factors"},
         {"{\"rope_scaling\": {\"type\": \"su\", \"short_factor\": 1}}",
