@@ -97,6 +97,9 @@ static status resolve_expert(struct grid *out, int asked,
 
     out->expert = expert_auto(facts);
     if (asked == 0) return OK;
+    if (facts->experts == 0 && asked > 1)
+        FAIL(ERR_CONFIG, "numerics.grid_expert: %d leaves, but the model has "
+                         "no experts; leave it out", asked);
     if (asked > GRID_LEAVES_MAX || experts % asked != 0)
         FAIL(ERR_CONFIG, "numerics.grid_expert: %d leaves do not divide %lld "
                          "experts of a block, or are more than %d; %d works",

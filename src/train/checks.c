@@ -99,6 +99,7 @@ status checks_run(const struct setup *setup,
     const struct options *o = &setup->set->values;
     struct noise noise;
 
+    TRY(setup_check_length(o));
     TRY(feed_check(setup, tokenizer));
     TRY(check_policy(o));
     TRY(check_mirror(o));

@@ -187,15 +187,11 @@ static status plan_that_fits(struct trainer *t, int64_t values)
     return room_check(here * t->pipeline.bytes);
 }
 
-/* Everything that is decided, in order, before memory is taken. */
-status trainer_plan(struct trainer *t, struct group *world)
+/* Sizes, mesh and grid. */
+static status resolve(struct trainer *t, const struct group *world)
 {
     const struct options *o = &t->request->set->values;
-    struct grid grid;
-    bool found;
-    int node;
 
-    TRY(same_options(world, t->request->set));
     TRY(run_tokenizer_read(&t->tokenizer, o));
     if (world == NULL)
         TRY(setup_resolve_or_suggest(&t->setup, t->request->set,
@@ -204,18 +200,33 @@ status trainer_plan(struct trainer *t, struct group *world)
         TRY(setup_resolve(&t->setup, t->request->set,
                           &t->tokenizer.vocabulary, world->size,
                           world->rank));
-    TRY(hosts_find(world, &node));
-    TRY(setup_use_node(&t->setup, node));
-    TRY(cores_share(world, (int)o->train.threads,
-                    &t->setup.request.machine.threads));
-    TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
-                   o->comm.limit));
     if (o->run.dir[0] == 0)
         FAIL(ERR_CONFIG, "run.dir: say where the run goes, in the file or with "
                          "--run DIR");
     if (t->tokenizer.vocabulary.size == 0 && t->setup.model.vocab == 0)
         FAIL(ERR_CONFIG, "tokenizer.from is empty and model.vocab is 0: one of "
                          "them must give the vocabulary");
+    return OK;
+}
+
+/* Everything that is decided, in order, before memory is taken. */
+status trainer_plan(struct trainer *t, struct group *world)
+{
+    const struct options *o = &t->request->set->values;
+    struct grid grid;
+    status result;
+    bool found;
+    int node;
+
+    TRY(same_options(world, t->request->set));
+    result = resolve(t, world);
+    TRY(world != NULL ? comm_agree(world, result) : result);
+    TRY(hosts_find(world, &node));
+    TRY(setup_use_node(&t->setup, node));
+    TRY(cores_share(world, (int)o->train.threads,
+                    &t->setup.request.machine.threads));
+    TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
+                   o->comm.limit));
     TRY(local_open(&t->files.local, o, world));
     if (t->request->resume) {
         found = false;
@@ -225,7 +236,8 @@ status trainer_plan(struct trainer *t, struct group *world)
             TRY(checkpoint_newest_grid(o->run.dir, &grid, &found));
         if (found) TRY(setup_use_grid(&t->setup, &grid));
     }
-    TRY(checks_run(&t->setup, run_tokenizer_of(&t->tokenizer)));
+    TRY(team_agree(&t->team, checks_run(&t->setup,
+                                        run_tokenizer_of(&t->tokenizer))));
     TRY(trainer_policy_plan(t));
     TRY(same_schedule(world, &t->setup));
     int64_t values = profiler_values(&t->setup.mesh);
@@ -651,7 +663,7 @@ status trainer_open(struct trainer *t)
 
     TRY(team_agree(&t->team, trace_may_be_written(t)));
     TRY(open_run(t));
-    TRY(setup_length(&t->setup, t->feed.samples));
+    TRY(team_agree(&t->team, setup_length(&t->setup, t->feed.samples)));
     trainer_copy_plan(t);
     TRY(pipeline_open(&t->pipeline));
     const struct memory_row *rows = trainer_first_stage(t)->memory;

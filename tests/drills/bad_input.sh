@@ -428,6 +428,8 @@ expect "score of rows of other lengths" 65 "ids.json" \
 expect "generate without tokens" 2 "--tokens" \
     generate whole --prompt ba --tokens 0
 # No layer has experts yet, so nothing can be divided along their axis.
+expect "leaves of experts without experts" 78 "but the model has no experts" \
+    plan config.yaml --set numerics.grid_expert=4
 expect "an expert axis without experts" 78 "mesh.expert: 2 ranks" train \
     config.yaml --run none --ranks 2 --set mesh.expert=2
 expect "the expert axis of one rank" 0 "" plan config.yaml --set mesh.expert=1
@@ -453,6 +455,13 @@ expect "nodes that do not divide the ranks" 78 \
 expect "ranks agree on a refusal" 78 "error (config): data.packing: foo" train \
     config.yaml --run none --ranks 2 --set data.packing=foo
 for i in 1 2 3 4 5 6; do
+    expect "ranks agree on mistakes in the data, $i" 78 \
+        "error (config): data.train and data.mixture are both given" train \
+        config.yaml --run none --ranks 4 --set "data.mixture=[a 1 text.jsonl]"
+    expect "ranks agree on no length, $i" 78 "error (config): the length" \
+        train config.yaml --run none --ranks 4 --set train.tokens=5
+    expect "ranks agree on no directory, $i" 78 "error (config): run.dir: say" \
+        train config.yaml --ranks 4
     expect "ranks agree on a refused plan, $i" 78 \
         "error (config): data.sequence: 35 tokens are not 14" train \
         config.yaml --run none --ranks 3 --set train.batch=3 \
