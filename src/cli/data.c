@@ -178,6 +178,7 @@ static status add_sample(struct showing *show, int64_t number,
 
         TRY(excerpt(show, loader, fragment, text));
         table_integer(table, number);
+        table_integer(table, at);
         table_text(table, show->feed.sources[source].name);
         table_integer(table, index / loader->samples);
         table_integer(table, fragment->document);
@@ -242,8 +243,9 @@ done:
 status command_data_show(struct arguments *arguments)
 {
     static const struct table_column fragments[] = {
-        {"sample", "sample", true}, {"source", "source", false},
-        {"epoch", "epoch", true}, {"document", "document", true},
+        {"sample", "sample", true}, {"place", "place", true},
+        {"source", "source", false}, {"epoch", "epoch", true},
+        {"document", "document", true},
         {"from", "first_token", true}, {"tokens", "tokens", true},
         {"of", "document_tokens", true}, {"learned", "learned_tokens", true},
         {"text", "text", false}};
@@ -258,7 +260,8 @@ status command_data_show(struct arguments *arguments)
     struct text text = {0};
     status result;
 
-    table_begin(&samples, fragments, 9);
+    table_begin(&samples, fragments,
+                sizeof fragments / sizeof *fragments);
     table_begin(&ledger, sources, 7);
     TRY_GOTO(done, result, showing_open(&show, arguments));
     for (int64_t i = 0; i < show.samples; i++)

@@ -68,6 +68,12 @@ for step in 2 3 6 9 11; do
     fi
 done
 
+# Its samples are numbered as data.skip counts them.
+shows leaving 3
+if [ "$(sed -n 's/.*"place": \([0-9]*\).*/\1/p' out | sort -n -u | tr '\n' ' ')" \
+    = "$(echo {24..31}) " ]; then ok; else
+    bad "places of step 3 of a run that left out 16 to 23" "others" out; fi
+
 ends 0 "data.skip: 3 of its samples were read by step 9" "$program" resume \
     leaving --set train.steps=10 --set 'data.skip=[16 11, 50 9]'
 
