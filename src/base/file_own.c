@@ -42,6 +42,9 @@ status file_fail(const char *doing, const char *path, int reason)
              doing);
     if (reason == ENOSPC || reason == EDQUOT)
         FAIL(ERR_IO, "%s: disk full (%s)", path, doing);
+    if (reason == EMFILE)
+        FAIL(ERR_IO, "%s: %s: as many files are open as this process may have "
+                     "(ulimit -n)", path, doing);
     FAIL(ERR_IO, "%s: %s: %s", path, doing, strerror(reason));
 }
 

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -139,6 +140,23 @@ TEST(reading_says_what_is_wrong)
     CHECK(file_exists(in_directory("a")) && !file_exists(in_directory("b")));
     CHECK(file_is_directory(directory));
     CHECK(!file_is_directory(in_directory("a")));
+    IS_OK(directory_remove(directory));
+}
+
+TEST(a_limit_of_open_files_is_named)
+{
+    struct rlimit before, now;
+    struct text text;
+
+    test_directory(directory);
+    write_text("a", "1");
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    now = (struct rlimit){0, before.rlim_max};
+    CHECK(setrlimit(RLIMIT_NOFILE, &now) == 0);
+    FAILS(file_read(in_directory("a"), 7, &text), ERR_IO, "(ulimit -n)");
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    IS_OK(file_read(in_directory("a"), 7, &text));
+    text_free(&text);
     IS_OK(directory_remove(directory));
 }
 
@@ -382,7 +400,8 @@ TEST_MAIN(temporary_names_differ_between_writers,
           temporary_names_are_known_to_the_last_byte,
           only_temporary_files_that_are_ours_are_removed,
           what_is_written_is_read, reading_says_what_is_wrong,
-          files_are_mapped, a_failed_write_leaves_the_old_file,
+          a_limit_of_open_files_is_named, files_are_mapped,
+          a_failed_write_leaves_the_old_file,
           a_name_to_write_is_one_of_a_file,
           a_pipe_stays_one, directories_are_made_listed_and_removed,
           temporary_directories_lie_where_they_are_asked_for,
