@@ -153,6 +153,18 @@ fi
 must train config.yaml --run on-run --set init.from=lora --set lora.from=lora
 if [ "$(differing on on-run)" = 0 ]; then ok "adapters of a run train on"
 else bad "adapters of a run" "$(differing on on-run) tensors differ" log; fi
+# The best step is not the newest: rates at which the loss rises again.
+must train config.yaml --run scored --set lora.rank=2 --set validate.every=2 \
+    --set checkpoint.keep_best=true --set checkpoint.keep_last=1 \
+    --set optimizer.lr=3 --set optimizer.schedule=constant
+must train config.yaml --run on-best --set init.from=scored/best \
+    --set lora.from=scored/best
+best=scored/ckpt/$(ls scored/ckpt | grep step- | head -n 1)
+must train config.yaml --run on-named --set "init.from=$best" \
+    --set "lora.from=$best"
+if [ "$(differing on-best on-named)" != 0 ] || [ "$best" = "$(newest scored)" ]
+then bad "adapters of the best step" "$best, $(ls scored/ckpt)" log
+else ok "adapters of the best step train on"; fi
 expect "values that nobody would read" 78 "lockstep import BASE RUN" \
     train config.yaml --run nothing --set lora.from=alone
 expect "adapters beside adapters" 78 "is a run already" \
