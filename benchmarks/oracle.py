@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """oracle.py - whole training steps beside a second trainer, by random settings.
 
-    python3 benchmarks/oracle.py FIRST LAST [--family NAME ...] [--dtype float32]
+    python3 benchmarks/oracle.py FIRST LAST [--family NAME ...] [--dtype float32] [--ranks]
 
 For each seed from FIRST to LAST - 1 it draws a config.json of any family (that of
 tests/golden/check_drawn.py), weights, packed documents with masks, an optimizer, a
@@ -15,7 +15,10 @@ as a sequence of its own, adapters are merged into their matrices before each pa
 Left out: soap, whose bases of gradients of low rank are our own definition, dropout,
 jitter and capacities of experts (tests/golden has them), 16 bits. With an epsilon below
 1e-6 and with lion, elements are left out whose largest gradient so far is below 1e-12
-(float32: 1e-6) of the largest of all: rounding decides the sign of their update.
+(float32: 1e-6) of the largest of all, and with lion those whose momentum and gradient
+ever added to so little: rounding decides the sign of their update.
+--ranks also draws a mesh of 2 to 8 ranks (threads), what they divide, a schedule,
+recomputation and, in float32, integer sums; a layout that is refused is drawn again.
 
 Exit 1: something is apart by more than 1e-7 (float32: 1e-3, of the norm of all changes);
 its directory is kept and named. Needs torch and transformers. LOCKSTEP names the
@@ -71,7 +74,12 @@ FEATURES = {
     "router losses": lambda o: o["experts"] and (
         o["moe.balance_loss"] > 0 or o["moe.z_loss"] > 0),
     "device loss": lambda o: o.get("moe.device_loss", 0) > 0,
-    "selection biases moved": lambda o: o.get("moe.bias_rate", 0) > 0}
+    "selection biases moved": lambda o: o.get("moe.bias_rate", 0) > 0,
+    **{f"{axis} ranks": lambda o, axis=axis: axis in o.get("mesh", {})
+       for axis in ("data", "shard", "tensor", "pipe", "context", "expert")},
+    "divided weights": lambda o: "zero=zero3" in o.get("layout", ()) or
+                                 "zero=fsdp" in o.get("layout", ()),
+    "integer sums": lambda o: "numerics.sums=integer" in o.get("layout", ())}
 
 
 def call(*words, cwd, env=None):
@@ -234,6 +242,9 @@ def draw(seed, families):
             mixture and one([0, 0, 1]):
         o.update({"lora.rank": one([2, 3]), "lora.alpha": one([4, 7]),
                   "lora.rslora": one(["true", "false"])})
+    if mixture and name == "lion" and 1 in (config.get("num_experts_per_tok"),
+                                            config.get("moe_k")):
+        o["moe.balance_loss"] = o["moe.balance_loss"] or 0.01 # a gate of 1 has no slope
     if "lora.rank" not in o and one([0, 0, 1]):
         o["optimizer.groups"] = [one([
             "*norm* frozen", "*wo frozen", "*embed* lr_factor=0.3",
@@ -247,6 +258,59 @@ def draw(seed, families):
             "lora.rank" not in o and one([0, 0, 1]):
         o["optimizer.qk_clip"] = one([0.2, 1.0])
     return config, o, chance
+
+
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-h2", "zb-v",
+             "v-half", "dualpipe", "dualpipev")
+
+
+def layout(chance, o):
+    """A mesh, and words of --set, which may be refused."""
+    one, mesh, ranks = chance.choice, {}, 1
+    for axis, sizes in (("data", (1, 1, 2, 3, 4)), ("shard", (1, 1, 2)),
+                        ("tensor", (1, 1, 2, 3)), ("pipe", (1, 1, 2, 3)),
+                        ("context", (1, 1, 2)), ("expert", (1, 1, 2))):
+        size = one(sizes)
+        if size > 1 and ranks * size <= 8 and (axis != "expert" or o["experts"]):
+            mesh[axis] = size
+            ranks *= size
+    words = [f"mesh.{axis}={size}" for axis, size in mesh.items()]
+    words += ["zero=" + one(["ddp", "zero1", "zero2", "zero3", "fsdp"]),
+              "train.recompute=" + one(["none", "[block]", "[norm,activation]"]),
+              f"numerics.grid_data={o['train.batch'] // 2}",
+              f"train.micro_batch={one([o['train.micro_batch'], 1, 2])}"]
+    if "tensor" in mesh:
+        words.append(f"numerics.grid_tensor={mesh['tensor']}")
+    if "context" in mesh:
+        words += ["numerics.grid_context=2",
+                  "context.kind=" + one(["allgather", "ring", "ulysses"])]
+    if "pipe" in mesh:
+        words.append("schedule.name=" + one(SCHEDULES))
+    if o["train.dtype"] == "float32" and one([0, 1]):
+        words.append("numerics.sums=integer")
+    return mesh, ranks, words
+
+
+def train(room, sets, o, fault, ranks):
+    """Trains in run/, where asked on a layout that is not refused."""
+    chance, last = random.Random(o["seed"] * 31 + 5), Refused("no layout was drawn")
+    for _ in range(60 if ranks else 1):
+        more = []
+        if ranks:
+            o["mesh"], count, o["layout"] = layout(chance, o)
+            if count == 1:
+                continue
+            more = ["--ranks", count]
+            for word in o["layout"]:
+                more += ["--set", word]
+        try:
+            call("train", "run.yaml", "--run", "run", *sets, *more, cwd=room, env=fault)
+            return
+        except Refused as refusal:
+            last = refusal
+        if (room / "run").exists():
+            raise RuntimeError(f"a refused run was begun: {last}; {o.get('layout')}")
+    raise last
 
 
 # Comparison
@@ -289,9 +353,11 @@ def distance(found, wanted, start, ignored, dtype):
                             / sum(v.square().sum() for v in changes.values()))), name
 
 
-def compare(room, seed, families, dtype, extra=()):
+def compare(room, seed, args):
+    families, dtype, extra = args.family, args.dtype, args.set
     config, o, chance = draw(seed, families)
     o["train.dtype"], o["family"] = dtype, config["model_type"]
+    o["experts"] = any("expert" in key or key == "moe_k" for key in config)
     for word in extra:
         key, _, value = word.partition("=")
         o[key] = type(o.get(key, value))(value) if key in o else value
@@ -308,12 +374,11 @@ def compare(room, seed, families, dtype, extra=()):
                  data.masks if any(0 in m for m in data.masks) else None,
                  config["vocab_size"], data.end)
     (room / "run.yaml").write_text("version: 1\n")
-    given = {k: v for k, v in o.items() if k != "family"}
+    given = {k: v for k, v in o.items() if k not in ("family", "experts")}
     if "optimizer.groups" in o:
         given["optimizer.groups"] = json.dumps(o["optimizer.groups"])
     sets = [word for key, value in given.items()
-            if not (key.startswith("moe.") and not any(
-                "expert" in k or k == "moe_k" for k in config))
+            if not (key.startswith("moe.") and not o["experts"])
             for word in ("--set", f"{key}={value}")]
     sets += ["--set", "model.from=.", "--set", "init.from=.", "--set",
              "data.train=[data.tokens]"]
@@ -325,7 +390,7 @@ def compare(room, seed, families, dtype, extra=()):
     fault = {}
     if "train.on_nan" in o:
         fault = {"LOCKSTEP_FAULT": "train.nan:3"}
-    call("train", "run.yaml", "--run", "run", *sets, cwd=room, env=fault)
+    train(room, sets, o, fault, args.ranks)
     rows = [json.loads(line) for line in
             (room / "run" / "metrics.jsonl").read_text().splitlines()]
     rows = [row for row in rows if row["kind"] == "step"]
@@ -371,6 +436,9 @@ def compare(room, seed, families, dtype, extra=()):
             1e-12 if dtype == "float64" else 1e-6)
         ignored = {k: v < noise for k, v in trainer.largest.items()} \
             if o["optimizer.epsilon"] < 1e-6 or "lion" in str(o) else {}
+        for k, state in trainer.state.items():
+            if isinstance(state, oracle_trainer.Lion):
+                ignored[k] = ignored[k] | (state.least < noise)
         for k in others:
             stem, _, kind = k.rpartition(".")
             if kind == "ema":
@@ -443,19 +511,19 @@ def adapted(room, sets, weights, o, reference):
 
 def one(seed, args, room):
     """A row of the table."""
-    families = args.family or list(check_drawn.FAMILIES)
-    config, o, _ = draw(seed, families)
+    config, o, _ = draw(seed, args.family)
     row = {"seed": seed, "family": config["model_type"],
            "optimizer": o["optimizer.name"]}
     try:
-        config, o, worst = compare(room, seed, families, args.dtype, args.set)
+        config, o, worst = compare(room, seed, args)
     except Refused as refusal:
         return {**row, "refused": str(refusal)}
     except (ValueError, KeyError, RuntimeError) as error:
         return {**row, "failed": str(error)}
-    o["experts"] = any("expert" in key or key == "moe_k" for key in config)
     row["schedule"] = o["optimizer.schedule"]
     row["has"] = [name for name, has in FEATURES.items() if has(o)]
+    if args.ranks:
+        row["layout"] = o["layout"]
     row.update({key: gap for key, (gap, _) in worst.items()})
     if max(gap for gap, _ in worst.values()) > TOLERANCE[args.dtype]:
         row["failed"] = "; ".join(f"{k}: {at}" for k, (_, at) in worst.items())
@@ -484,9 +552,11 @@ def main():
     parser.add_argument("--family", nargs="*")
     parser.add_argument("--dtype", default="float64", choices=TOLERANCE)
     parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--ranks", action="store_true")
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--store", metavar="FILE")
     args = parser.parse_args()
+    args.family = args.family or list(check_drawn.FAMILIES)
     transformers.logging.set_verbosity_error()
     check_drawn.float64_throughout()
     torch.nn.functional.softmax = oracle_trainer.softmax_watched

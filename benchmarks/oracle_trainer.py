@@ -280,14 +280,17 @@ def is_inner(name, value):
 
 
 class Lion:
-    """Chen et al. 2023, algorithm 2."""
+    """Chen et al. 2023, algorithm 2. least: of what signs were taken of."""
 
     def __init__(self, p, o):
         self.m, self.o = torch.zeros_like(p), o
+        self.least = torch.full_like(p, math.inf)
 
     def step(self, p, g, rate, decay, t):
         b1, b2 = self.o["beta1"], self.o["beta2"]
-        update = torch.sign(b1 * self.m + (1 - b1) * g)
+        both = b1 * self.m + (1 - b1) * g
+        self.least = torch.minimum(self.least, both.abs())
+        update = torch.sign(both)
         self.m = b2 * self.m + (1 - b2) * g
         return p - rate * (update + decay * p)
 
