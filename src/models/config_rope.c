@@ -266,8 +266,13 @@ static status read_list(const struct json *value, const char *where,
 static status read_share(struct model *model, const struct json *object,
                          const char *where, const char *key)
 {
+    const struct json *value = json_get(object, key);
     double share;
 
+    if (value != NULL && value->kind == JSON_NULL &&
+        model->kind->rope.share != 1)
+        FAIL(ERR_CONFIG, "%s: %s: null, which other programs take for 1; say "
+                         "which part of a head turns", where, key);
     TRY(json_get_real_or(object, where, key, model->kind->rope.share,
                          &share));
     TRY(require(where, share > 0 && share <= 1,

@@ -128,6 +128,9 @@ TEST(fields_are_not_passed_over_that_another_library_heeds)
               ERR_CONFIG, rows[i].words);
         status_clear();
     }
+    FAILS(changed(&model, "glm4_moe", "\"partial_rotary_factor\": 0.5",
+                  "\"partial_rotary_factor\": null"), ERR_CONFIG,
+          "which part of a head turns");
 }
 
 /* Guards a Llama that was refused because it says what all its layers do. */
