@@ -25,7 +25,7 @@ static int64_t tensor_room(const struct matrix *m)
     return param_room(m->rows * m->cols);
 }
 
-static int64_t room_of(const struct states *states, const struct matrix *m)
+int64_t whole_room(const struct states *states, const struct matrix *m)
 {
     return m->gathers * tensor_room(m) +
            states->rules[m->param].kind->whole->scratch(m->rows, m->cols);
@@ -45,7 +45,7 @@ static int64_t host_room_of(const struct states *states,
                             const struct matrix *m)
 {
     const struct optimizer_rule *rule = &states->rules[m->param];
-    int64_t elements = param_room(room_of(states, m));
+    int64_t elements = param_room(whole_room(states, m));
 
     if (rule->kind->whole->needs_host == NULL) return 0;
     for (int k = 0; k < OPTIMIZER_STATES; k++)
@@ -72,7 +72,7 @@ static size_t most_bytes(const struct states *states,
 
 size_t whole_room_bytes(const struct states *states)
 {
-    return most_bytes(states, room_of);
+    return most_bytes(states, whole_room);
 }
 
 size_t whole_host_bytes(const struct states *states)
@@ -267,7 +267,7 @@ static status compute_on_host(const struct update *u,
     host.apart = false;
     CHECK(t->weights.data == NULL); /* no kind reads them on the host */
     host.scratch = at + t->matrix->gathers * tensor_room(t->matrix) * size;
-    at += param_room(room_of(u->layout, t->matrix)) * size;
+    at += param_room(whole_room(u->layout, t->matrix)) * size;
     for (int k = 0; k < OPTIMIZER_STATES; k++) {
         if (t->states[k] != NULL) host.states[k] = at;
         at += param_room(state_elements(t->item->rule, k, t->matrix)) * size;

@@ -76,6 +76,8 @@ void whole_gathers(const struct optimizer_rule *rules, int count,
                    int *gathers);
 /* Memory of the rank for one tensor at a time. */
 size_t whole_room_bytes(const struct states *states);
+/* The elements that one tensor needs of it, on the rank that owns it. */
+int64_t whole_room(const struct states *states, const struct matrix *matrix);
 /* Like whole_room_bytes, of the host, with states: for kinds whose `compute` it
  * does; 0: it does none. */
 size_t whole_host_bytes(const struct states *states);

@@ -131,9 +131,10 @@ static struct rank_blocks blocks_of(const struct forecast *f,
     return sum;
 }
 
-/* Ranks that share the batch or a tensor, too: at the place where the pipe's
- * largest rank is, or, of a small layout that stands alone, at all. */
-static status plan_others(struct forecast *f, struct setup *setup)
+/* Ranks that share the batch or a tensor, too: at the place on the pipe where
+ * the largest of them may be, or, of a small layout that stands alone, at all
+ * places. */
+static status plan_others(struct forecast *f, struct setup *setup, int likely)
 {
     enum { TRIED = 8 };
     struct largest largest = {0, (size_t)f->exact_bytes};
@@ -141,7 +142,7 @@ static status plan_others(struct forecast *f, struct setup *setup)
 
     if (f->ranks == 1) return OK; /* there are none */
     if (f->hunting != NULL || f->ranks > LARGEST_TRIED)
-        TRY(largest_at(setup, f->exact_position, TRIED, &largest));
+        TRY(largest_at(setup, likely, TRIED, &largest));
     else
         TRY(largest_rank(setup, 0, largest.bytes, &largest));
     if ((double)largest.bytes <= f->exact_bytes) return OK;
@@ -160,6 +161,7 @@ static status plan_memory(struct forecast *f, struct setup *setup,
     const int pipe = setup->mesh.size[AXIS_PIPE];
     struct estimate estimate = {.largest = 0};
     struct rank_blocks seen = {0, 0};
+    struct estimate with_others = {.largest = 0};
 
     if (f->quick)
         estimate.bytes = memory_largest(&f->layout, &f->shape,
@@ -169,7 +171,7 @@ static status plan_memory(struct forecast *f, struct setup *setup,
         struct place place = {{0}};
         struct draft draft;
         status result = OK;
-        double bytes;
+        double bytes, most_here;
         const bool more =
             !f->quick &&
             rank_blocks_grow(&seen, blocks_of(f, setup, position));
@@ -180,6 +182,9 @@ static status plan_memory(struct forecast *f, struct setup *setup,
         TRY(draft_build(&draft, setup,
                         mesh_rank(&setup->mesh, &setup->order, &place)));
         bytes = (double)draft.pipeline.bytes;
+        most_here = bytes + largest_more(setup, &draft.pipeline, &place);
+        if (most_here > with_others.bytes)
+            with_others = (struct estimate){position, most_here};
         if (bytes > f->exact_bytes) f->recompute = made_again(&draft.pipeline);
         if (bytes > most) walk = NULL;
         if (walk != NULL) result = list_clock_rank(walk, &draft.pipeline);
@@ -189,7 +194,7 @@ static status plan_memory(struct forecast *f, struct setup *setup,
         f->exact_bytes = bytes;
         f->exact_position = position;
     }
-    return plan_others(f, setup);
+    return plan_others(f, setup, with_others.largest);
 }
 
 /* Nodes are those of the machine, where they are full. */

@@ -4,25 +4,34 @@
 
 #include <string.h>
 
+#include "optimizer/whole_tensors.h"
 #include "train/draft.h"
 
 /* Ranks that share the batch are compared by their shards of weights, by those
  * of gradients, and by about all bytes that depend on a rank's place. */
 enum measure { WEIGHTS, GRADIENTS, BYTES, MEASURES };
 
-/* The number of elements in the shards of one of the ranks. */
+/* The number of elements in the shards of one of the ranks: in its part of
+ * them, where it has no more of what is asked for. */
 static double shard_elements(const struct stage *stage, const struct mesh *mesh,
                              const struct place *place, enum measure measure)
 {
     const struct shards *s = &stage->shards;
+    const bool whole_shards =
+        stage_level(stage, measure == WEIGHTS ? stage_reads(stage)
+                                              : MEMORY_GRADIENTS) ==
+        SHARD_SHARD;
     int64_t elements = 0;
 
     for (int u = 0; u < s->count; u++) {
+        const struct shard_class *class = shard_class(s, u);
         const int64_t *sizes = measure == WEIGHTS ? shard_sizes(s, u)
                                                   : shard_gradient_sizes(s, u);
+        const int rank = shard_rank_at(class, mesh, place);
+        const int parts = whole_shards ? class->parts : 1;
 
-        elements += param_room(
-            sizes[shard_rank_at(shard_class(s, u), mesh, place)]);
+        for (int i = 0; i < parts; i++)
+            elements += param_room(sizes[rank - rank % parts + i]);
     }
     return (double)elements;
 }
@@ -67,12 +76,14 @@ static double element_bytes(const struct stage *stage, const struct mesh *mesh,
     return bytes;
 }
 
-/* States of whole tensors, of which each has an owner. */
+/* States of whole tensors, of which each has an owner, and the room in which it
+ * works on the largest of them. */
 static double owned_bytes(const struct stage *stage, const struct mesh *mesh,
                            const struct place *place)
 {
     const struct matrices *m = &stage->states.matrices;
     double elements = 0;
+    int64_t room = 0;
 
     for (int i = 0; i < m->count; i++) {
         struct place owner = {{0}};
@@ -81,6 +92,9 @@ static double owned_bytes(const struct stage *stage, const struct mesh *mesh,
         if (mesh_batch_rank(mesh, &owner) != mesh_batch_rank(mesh, place) ||
             owner.at[AXIS_TENSOR] != place->at[AXIS_TENSOR])
             continue;
+        const int64_t own = whole_room(&stage->states, &m->items[i]);
+
+        if (own > room) room = own;
         for (int k = 0; k < OPTIMIZER_STATES; k++) {
             const struct optimizer_state *state =
                 rule_state(&stage->states.rules[m->items[i].param], k);
@@ -90,19 +104,21 @@ static double owned_bytes(const struct stage *stage, const struct mesh *mesh,
                                                     m->items[i].cols);
         }
     }
-    return elements * sizeof(float);
+    return (elements + (double)room) * sizeof(float);
 }
 
 static double place_bytes(const struct stage *stage, const struct mesh *mesh,
                           const struct place *place)
 {
-    const struct division *d = &stage->request.divided.division;
+    const struct program *p = &stage->program;
     double bytes = 0;
 
-    if (d->weights != 0)
-        bytes += sizeof(float) * shard_elements(stage, mesh, place, WEIGHTS);
-    if (d->gradients != 0)
-        bytes += sizeof(float) * shard_elements(stage, mesh, place, GRADIENTS);
+    if (stage_divides(stage, stage_reads(stage)))
+        bytes += (double)dtype_bytes(p->dtype) *
+                 shard_elements(stage, mesh, place, WEIGHTS);
+    if (stage_divides(stage, MEMORY_GRADIENTS)) /* else they are whole */
+        bytes += (double)(stage->levels * dtype_bytes(program_sum(p))) *
+                 shard_elements(stage, mesh, place, GRADIENTS);
     if (stage->states.rules == NULL) return bytes;
     return bytes + element_bytes(stage, mesh, place) +
            owned_bytes(stage, mesh, place);
@@ -171,6 +187,17 @@ static bool weights_tell(const struct setup *setup)
     return setup->trained == setup->parameters && choice->kind->whole == NULL &&
            choice->states != STATE_INT8 && choice->groups.count == 0 &&
            strcmp(o->numerics.recipe, "none") == 0;
+}
+
+double largest_more(const struct setup *setup, const struct pipeline *pipeline,
+                    const struct place *place)
+{
+    struct place most = *place;
+
+    if (weights_tell(setup) || !counts_bytes(pipeline, &setup->mesh)) return 0;
+    find_most(pipeline, &setup->mesh, BYTES, &most);
+    return measured(pipeline, &setup->mesh, &most, BYTES) -
+           measured(pipeline, &setup->mesh, place, BYTES);
 }
 
 /* Compares one rank; next, if not NULL, becomes the places with the most of

@@ -18,6 +18,10 @@ enum { LARGEST_TRIED = 64 };
 struct largest { int rank; size_t bytes; };
 status largest_rank(struct setup *setup, int rank, size_t bytes,
                     struct largest *out);
+/* About how many bytes more than the planned rank at `place` the largest of
+ * those needs that share its batch; 0 where weights tell. */
+double largest_more(const struct setup *setup, const struct pipeline *pipeline,
+                    const struct place *place);
 /* Compares the ranks at one place on the pipe; of those that share the batch
  * all, where weights do not tell and they are `tried` or fewer. The setup's
  * place is changed. */

@@ -41,4 +41,32 @@ if [ "${#sets[@]}" -gt 0 ] && [ "$(bytes search.json)" = "$(bytes plan.json)" ]
 then ok "frozen parameters on 24 ranks that share the batch"
 else bad "frozen parameters on 24 ranks that share the batch" "$(bytes search.json)" plan.json; fi
 
+# Other ways to divide gradients and states, and matrices with an owner, who has
+# room to work on them: search plans few of the ranks, plan all.
+same() { # NAME RANKS CONFIGURATION
+    local name=$1 ranks=$2 count=0 wrong=0
+    printf '%b' "$3" >drawn.yaml
+    lockstep search drawn.yaml --ranks "$ranks" --machine h100 --top 6 --json >search.json 2>err
+    awk '/"memory_bytes"/ { bytes = $2 + 0 } /"memory_exact": false/ { bytes = 0 }
+        /"set": \[/ { on = 1; line = bytes; next }
+        on && /^ *\],?$/ { on = 0; if (bytes) print line; next }
+        on { sub(/^ *"/, ""); sub(/",?$/, ""); line = line "|" $0 }' OFMT=%.15g CONVFMT=%.15g \
+        search.json >found
+    while IFS='|' read -r -a row; do
+        sets=("${row[@]:1}")
+        lockstep plan drawn.yaml --ranks "$ranks" --machine h100 --time --json \
+            "${sets[@]/#/--set=}" >plan.json 2>err
+        count=$((count + 1))
+        [ "$(bytes plan.json)" = "${row[0]}" ] || wrong=$((wrong + 1))
+    done <found
+    if [ $count -gt 3 ] && [ $wrong = 0 ]; then ok "$name: $count layouts"
+    else bad "$name" "$wrong of $count differ" plan.json; fi
+}
+same "moments of 8 bits, of all ranks" 40 "model: {family: gpt2, vocab: 257, layers: 5, width: 96, heads: 6}
+data: {sequence: 64}\ntrain: {batch: 40, steps: 10}
+optimizer: {state_dtype: int8, groups: [\"*wqkv frozen\", \"*embed* frozen\"]}\n"
+same "owners of matrices" 64 "model: {family: llama, vocab: 1000, layers: 4, width: 96, heads: 6}
+data: {sequence: 64}\ntrain: {batch: 256, steps: 10}\noptimizer: {name: muon}\n"
+same "owners of matrices, a pipe" 36 "model: {family: llama, vocab: 257, layers: 4, width: 32, heads: 4}
+data: {sequence: 64}\ntrain: {batch: 144, steps: 10}\noptimizer: {name: soap}\n"
 report
