@@ -52,7 +52,8 @@ struct stored layout_stored(const struct options *o, enum program_as as)
         .state_bits = type == STATE_INT8 ? 8 : type == STATE_BFLOAT16 ? 16 : 0};
 }
 
-double layout_master_bytes(const struct layout *l)
+/* Bytes of a master beside a weight of 16 bits. */
+static double master_bytes(const struct layout *l)
 {
     return l->stored.split_masters ? 17.0 / 8 : 4;
 }
@@ -62,9 +63,21 @@ double layout_state_bytes(const struct layout *l)
     return l->stored.state_bits > 0 ? l->stored.state_bits / 8.0 : 4;
 }
 
-double layout_states_bytes(const struct layout *l)
+static double states_bytes(const struct layout *l)
 {
     return (l->stored.one_state ? 1 : 2) * layout_state_bytes(l);
+}
+
+struct held_bytes layout_held_bytes(const struct layout *l)
+{
+    const double states = states_bytes(l);
+    const double narrow = habits_of[l->as].shard_bytes;
+
+    /* With float32 weights there is no other copy of them; shards of float32
+     * are 16 bits wide when they are gathered. */
+    if (l->bits == 32) return (struct held_bytes){4, 0, states};
+    if (narrow > 0) return (struct held_bytes){narrow, 0, states * narrow / 4};
+    return (struct held_bytes){2, master_bytes(l), states};
 }
 
 /* Lockstep reads a gradient, reads and writes a weight and its states, and
@@ -72,8 +85,8 @@ double layout_states_bytes(const struct layout *l)
  * again: two passes more. */
 double layout_update_bytes(const struct layout *l)
 {
-    const double bytes = 12 + 2 * layout_states_bytes(l);
-    const double passes = 2 * (4 + 2 + layout_master_bytes(l));
+    const double bytes = 12 + 2 * states_bytes(l);
+    const double passes = 2 * (4 + 2 + master_bytes(l));
 
     if (l->as != AS_LOCKSTEP) return habits_of[l->as].update_bytes;
     if (l->bits == 32) return bytes;

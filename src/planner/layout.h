@@ -98,11 +98,12 @@ int layout_ranks(const struct layout *layout);
 int layout_bits(const struct options *options, enum program_as as);
 /* Masters and states of Lockstep; zeroed for other programs. */
 struct stored layout_stored(const struct options *options, enum program_as as);
-/* Bytes of a parameter's master beside a weight of 16 bits, of one of its
- * states, and of all of them. */
-double layout_master_bytes(const struct layout *layout);
+/* Bytes of one state of a parameter. */
 double layout_state_bytes(const struct layout *layout);
-double layout_states_bytes(const struct layout *layout);
+/* Bytes of a parameter that lasts from one step to the next: of its weight, of
+ * a master beside it, and of its states. */
+struct held_bytes { double weight, master, states; };
+struct held_bytes layout_held_bytes(const struct layout *layout);
 /* Whether tensor ranks divide the tokens of what they all compute. */
 bool layout_divides_tokens(const struct layout *layout);
 /* Bytes that the update of the optimizer moves for a parameter. */

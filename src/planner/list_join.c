@@ -87,8 +87,7 @@ status list_clock_finish(struct list_clock *walk, struct steps *out)
         TRY_GOTO(done, result, join_rank(walk, &partners, met, r));
     *out = walk->steps;
     walk->steps = (struct steps){0};
-    for (int r = 0; r < walk->ranks && result == OK; r++)
-        result = list_offload(out, walk->cost, &walk->lists[r], r);
+    result = list_offload(out, walk->cost);
 done:
     memory_free(met);
     partners_free(&partners);

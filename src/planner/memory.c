@@ -204,23 +204,12 @@ static struct divided learns_at(const struct layout *l, const struct shape *s,
 static void add_states(const struct layout *l, double parameters,
                        double learn, struct memory *out)
 {
-    const double weight = l->bits == 32 ? 4 : 2;
-    /* With float32 weights there is no other copy of them. */
-    const double master = l->bits == 32 ? 0 : layout_master_bytes(l);
-    const double states = layout_states_bytes(l);
-    const double narrow = habits_of[l->as].shard_bytes;
-    const double shard = l->bits == 32 && narrow > 0 ? 4 : narrow;
+    const struct held_bytes held = layout_held_bytes(l);
     const double copied = l->as == AS_LOCKSTEP ? parameters : learn;
 
-    /* Shards of float32 are 16 bits wide when they are gathered. */
-    if (shard > 0) {
-        out->weights += shard * parameters / layout_division(l, 3);
-        out->states += states * shard / 4 * learn / layout_division(l, 1);
-    } else {
-        out->weights += weight * parameters / layout_division(l, 3);
-        out->states +=
-            (master * copied + states * learn) / layout_division(l, 1);
-    }
+    out->weights += held.weight * parameters / layout_division(l, 3);
+    out->states += (held.master * copied + held.states * learn) /
+                   layout_division(l, 1);
     if (l->as != AS_LOCKSTEP)
         out->gradients += habits_of[l->as].gradient_bytes * learn /
                           layout_division(l, 2);

@@ -232,13 +232,6 @@ static status add_update(struct tail *t, int rank)
                              cost->machine->mark[M_MEMORY] == MARK_ASSUMED
                                  ? seconds : 0, 0};
 
-    if (l->offload & (OFFLOAD_STATES | OFFLOAD_WEIGHTS)) {
-        const double rate = v[cost_offload_path(l)];
-        const struct tail_item moved = {ITEM_OFFLOAD, CLOCK_OFFLOAD,
-                                        CAUSE_OFFLOAD, 24 * mine / rate, 0, 0};
-
-        TRY(add(t, rank, &moved));
-    }
     return add(t, rank, &item);
 }
 

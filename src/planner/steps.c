@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "planner/memory.h"
+#include "planner/list_offload.h"
 #include "planner/network.h"
 #include "planner/step_tail.h"
 #include "schedule/build.h"
@@ -31,8 +32,6 @@ struct maker {
     uint8_t data_ports;
     double transfer_s[2];
     int rounds;            /* memory_rounds */
-    int offload_kind;      /* activations of a block, one way */
-    double offload_s;
 };
 
 status steps_kind(struct steps *steps, const struct spent *span,
@@ -59,19 +58,7 @@ status steps_kind(struct steps *steps, const struct spent *span,
 
 static bool gathers(const struct layout *l)
 {
-    return layout_division(l, 3) > 1 || (l->offload & OFFLOAD_WEIGHTS);
-}
-
-/* Activations leave after F and come back before B: two more items. */
-static bool moves_out(const struct maker *m, struct action a)
-{
-    return (m->cost->layout->offload & OFFLOAD_ACTIVATIONS) &&
-           a.kind == ACTION_FORWARD;
-}
-static bool moves_in(const struct maker *m, struct action a)
-{
-    return (m->cost->layout->offload & OFFLOAD_ACTIVATIONS) &&
-           a.kind == ACTION_BACKWARD_INPUT;
+    return layout_division(l, 3) > 1;
 }
 
 /* Some reduce after the last micro-batch; the others beside it. */
@@ -206,22 +193,7 @@ static status comm_kind(struct maker *m, enum cause cause, double seconds,
     TRY(steps_kind(m->steps, &span, item, &kind));
     if (item == ITEM_GATHER) m->gather_kind = kind;
     if (item == ITEM_REDUCE) m->reduce_kind = kind;
-    if (item == ITEM_OFFLOAD) m->offload_kind = kind;
     return OK;
-}
-
-/* Offloaded weights and activations come over the path of where they are. */
-static status make_offload(struct maker *m)
-{
-    const struct layout *l = m->cost->layout;
-    const double rate = m->cost->machine->value[cost_offload_path(l)];
-
-    if (l->offload & OFFLOAD_WEIGHTS)
-        m->gather_s += (layout_block_dense(l, m->cost->shape) +
-                        layout_block_experts(l, m->cost->shape)) *
-                       (l->bits == 32 ? 4 : 2) / rate;
-    m->offload_s = memory_block_activations(l, m->cost->shape) / rate;
-    return comm_kind(m, CAUSE_OFFLOAD, m->offload_s, 0, ITEM_OFFLOAD);
 }
 
 static status make_messages(struct maker *m)
@@ -243,10 +215,7 @@ static status make_messages(struct maker *m)
     m->data_ports = ports_of(cost, weights);
     m->gather_s = cost_weights(cost, COLLECTIVE_ALL_GATHER, dense * bytes,
                                experts * bytes, &guessed);
-    TRY(make_offload(m));
-    TRY(comm_kind(m, l->offload & OFFLOAD_WEIGHTS ? CAUSE_OFFLOAD
-                                                  : CAUSE_SHARD,
-                  m->gather_s, guessed, ITEM_GATHER));
+    TRY(comm_kind(m, CAUSE_SHARD, m->gather_s, guessed, ITEM_GATHER));
     guessed = 0;
     m->reduce_s = cost_reduction(cost, learns.dense * gradient,
                                  learns.experts * gradient, &guessed);
@@ -308,9 +277,9 @@ static status number_items(struct maker *m)
             const int gathered = g && a.kind != ACTION_BACKWARD_WEIGHT;
             struct action remote[2];
 
-            next += transfers_of(m, rank, a, remote) + moves_in(m, a);
+            next += transfers_of(m, rank, a, remote);
             *index_of(m, a) = next + gathered * u + (u - 1) * (1 + r);
-            next += gathered * u + u * (1 + r) + moves_out(m, a);
+            next += gathered * u + u * (1 + r);
             if (with_w) {
                 *index_of(m, s->lists[rank].items[i + 1]) = *index_of(m, a);
                 i++;
@@ -374,7 +343,6 @@ struct part_plan {
     bool gather, reduce;
     struct action action;
     int32_t before[PARTS_MOST + 1], gathered[PARTS_MOST + 1];
-    int32_t fetched;   /* item that brings activations back; -1: none */
 };
 
 static status add_gather(struct maker *m, struct part_plan *plan, int part)
@@ -414,8 +382,6 @@ static status add_part(struct maker *m, struct part_plan *plan, int part,
             if (schedule_rank(&m->steps->schedule, needs[n].stage,
                               needs[n].microbatch) == plan->rank)
                 TRY(timed_need(list, plan->rank, *index_of(m, needs[n])));
-        if (plan->fetched >= 0)
-            TRY(timed_need(list, plan->rank, plan->fetched));
         for (int n = 0; n < transfers; n++)
             TRY(timed_need(list, plan->rank,
                            plan->gathered[PARTS_MOST] - 1 - n));
@@ -431,27 +397,12 @@ static status add_part(struct maker *m, struct part_plan *plan, int part,
     return timed_need(list, plan->rank, plan->before[part]);
 }
 
-static status add_offload(struct maker *m, int rank, struct action a,
-                          int32_t *at)
-{
-    const double blocks = m->blocks[a.stage];
-    const struct timed item = {
-        .resource = CLOCK_OFFLOAD, .cause = CAUSE_OFFLOAD, .stage = a.stage,
-        .microbatch = a.microbatch, .kind = m->offload_kind, .number = -1,
-        .seconds = m->offload_s * blocks};
-
-    return timed_add(&m->steps->lists.lists[rank], &item, at);
-}
-
 static status add_action(struct maker *m, int rank, struct action a,
                          bool with_w)
 {
     struct timed_list *list = &m->steps->lists.lists[rank];
-    struct part_plan plan = {.rank = rank, .action = a, .fetched = -1};
-    int transfers;
-
-    if (moves_in(m, a)) TRY(add_offload(m, rank, a, &plan.fetched));
-    transfers = list->count;
+    struct part_plan plan = {.rank = rank, .action = a};
+    int transfers = list->count;
 
     plan.reduce = is_reduced(m, a, with_w);
     plan.parts = parts_of(m, a.stage, plan.reduce);
@@ -467,9 +418,7 @@ static status add_action(struct maker *m, int rank, struct action a,
             TRY(add_gather(m, &plan, part + 1));
         TRY(add_part(m, &plan, part, transfers));
     }
-    if (!moves_out(m, a)) return OK;
-    TRY(add_offload(m, rank, a, &plan.fetched));
-    return timed_need(list, rank, *index_of(m, a));
+    return OK;
 }
 
 static status fill_lists(struct maker *m)
@@ -489,8 +438,8 @@ static status fill_lists(struct maker *m)
             i += with_w;
         }
     }
-    return tail_add(m->steps, m->cost,
-                    reduces_beside(m->cost->layout));
+    TRY(tail_add(m->steps, m->cost, reduces_beside(m->cost->layout)));
+    return list_offload(m->steps, m->cost);
 }
 
 /* List schedulers read times. */
