@@ -257,7 +257,7 @@ static status compare_now(const char *profile,
         machine.moments.before.memory_s <= 0)
         FAIL_GOTO(done, result, ERR_CONFIG,
                   "--against %s: has no sentinels to compare with; calibrate "
-                  "--out %s writes them", profile, profile);
+                  "--out FILE writes a profile that has", profile);
     TRY_GOTO(done, result, calibrate_now(request, &now));
     const struct slowness slow = sentinel_slowness(
         now, moments_usual(&machine.moments));

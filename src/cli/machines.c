@@ -145,7 +145,8 @@ status command_machines(struct arguments *arguments)
     status result;
 
     if (one != NULL)
-        TRY(machine_open(&m, &(struct machine_choice){one, "", true, NULL}));
+        TRY(machine_open(&m, &(struct machine_choice){one, "", true,
+                                                   "--explain"}));
     if (arguments_has(arguments, "json")) {
         result = print_json(one != NULL ? &m : NULL, one);
     } else {

@@ -14,10 +14,12 @@
 #include "train/found_layouts.h"
 
 struct bill { double days, energy_kwh, cost; }; /* 0: was not asked for */
+struct amounts { double tokens, watts, price; };
 
 struct view {
     struct forecast forecast;
     struct prediction prediction;
+    struct amounts asked;
     struct bill bill;
     struct steps steps;
     struct advice advice;
@@ -27,31 +29,36 @@ struct view {
 };
 
 /* Tokens of the run: --tokens, or what the configuration trains. */
-static double tokens_of_run(const struct view *v, double asked)
+static double tokens_of_run(const struct view *v)
 {
     const struct options *o = &v->forecast.set.values;
 
-    if (asked > 0) return asked;
+    if (v->asked.tokens > 0) return v->asked.tokens;
     if (o->train.tokens > 0) return (double)o->train.tokens;
     return (double)o->train.steps * (double)o->train.batch *
            (double)o->data.sequence;
 }
 
-static status fill_bill(struct view *v, const struct arguments *arguments)
+static status read_amounts(struct amounts *asked,
+                           const struct arguments *arguments)
 {
-    double tokens, watts, price, hours;
+    TRY(forecast_amount(arguments, "tokens", &asked->tokens));
+    TRY(forecast_amount(arguments, "watts", &asked->watts));
+    return forecast_amount(arguments, "price", &asked->price);
+}
 
-    TRY(forecast_amount(arguments, "tokens", &tokens));
-    TRY(forecast_amount(arguments, "watts", &watts));
-    TRY(forecast_amount(arguments, "price", &price));
-    hours = tokens_of_run(v, tokens) / v->prediction.tokens_per_s / 3600;
-    if ((watts > 0 || price > 0) && hours <= 0)
+static status fill_bill(struct view *v)
+{
+    const struct amounts *a = &v->asked;
+    const double hours = tokens_of_run(v) / v->prediction.tokens_per_s / 3600;
+
+    if ((a->watts > 0 || a->price > 0) && hours <= 0)
         FAIL(ERR_USAGE, "--%s needs --tokens T, or train.tokens or "
                         "train.steps in the configuration",
-             watts > 0 ? "watts" : "price");
-    if (tokens > 0) v->bill.days = hours / 24;
-    v->bill.energy_kwh = watts * v->forecast.ranks * hours / 1000;
-    v->bill.cost = price * v->forecast.ranks * hours;
+             a->watts > 0 ? "watts" : "price");
+    if (a->tokens > 0) v->bill.days = hours / 24;
+    v->bill.energy_kwh = a->watts * v->forecast.ranks * hours / 1000;
+    v->bill.cost = a->price * v->forecast.ranks * hours;
     return OK;
 }
 
@@ -213,6 +220,10 @@ static status print_json(const struct view *v)
     real_or_null(&w, "days", v->bill.days);
     real_or_null(&w, "energy_kwh", v->bill.energy_kwh);
     real_or_null(&w, "cost", v->bill.cost);
+    json_write_key(&w, "plan_only");
+    json_write_bool(&w, v->forecast.offload != 0);
+    json_write_key_text(&w, "step_by",
+                        v->forecast.walked ? "lists" : "stages");
     write_advice(&w, v);
     write_explanation(&w, v);
     json_write_object_end(&w);
@@ -511,6 +522,7 @@ static status run_view(struct view *v, struct arguments *arguments)
     if (strcmp(view, "time") != 0)
         FAIL(ERR_USAGE, "--explain %s: with --time there is --explain time "
                         "alone; leave --time out", view);
+    TRY(read_amounts(&v->asked, arguments));
     TRY(file_may_write(picture));
     TRY(forecast_open(&v->forecast, arguments));
     TRY(forecast_layout(&v->forecast));
@@ -521,7 +533,7 @@ static status run_view(struct view *v, struct arguments *arguments)
     TRY(predict_steps(&v->prediction, &v->steps, &cost, &weather));
     if (v->forecast.exact_bytes > 0)
         v->prediction.memory_position = v->forecast.exact_position;
-    TRY(fill_bill(v, arguments));
+    TRY(fill_bill(v));
     if (v->explain) TRY(compare_ports(v, &weather));
     if (!v->prediction.fits) TRY(find_advice(v, &cost));
     if (picture != NULL)

@@ -72,6 +72,8 @@ static status print_json(const struct played *p)
     json_write_key_real(&w, "idle_share", p->step.slow.idle_share);
     json_write_key_integer(&w, "classes", p->step.classes);
     json_write_key_integer(&w, "simulated", p->step.simulated);
+    json_write_key_text(&w, "step_by",
+                        p->forecast.walked ? "lists" : "stages");
     write_reliability(p, &w);
     json_write_key_real(&w, "tokens_per_day", trained(p, 1));
     json_write_key_real(&w, "tokens_per_month", trained(p, 30));

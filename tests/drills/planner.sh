@@ -24,7 +24,7 @@ keys() { sed -n 's/^  "\([a-z_]*\)":.*/\1/p' "$1" | tr '\n' ' '; }
 # --- the contract ---
 expected="version step_s tokens_per_s mfu mfu_noncausal hfu bubble_rate "
 expected+="idle_share exposed_comm_s memory_bytes memory_limit_bytes fits "
-expected+="guessed_share days energy_kwh cost advice explain "
+expected+="guessed_share days energy_kwh cost plan_only step_by advice explain "
 lockstep $asked --json >plan.json 2>err
 if [ "$(keys plan.json)" = "$expected" ]; then ok "the keys of plan --time"
 else bad "the keys of plan --time" "$(keys plan.json)" err; fi
