@@ -140,7 +140,7 @@ static bool allowed(const struct hunt *h)
             open_or(f->expert, l->expert) &&
             open_or(f->expert_tensor, l->expert_tensor) &&
             open_or(f->expert_context, l->expert_context) &&
-            open_or(f->zero, l->zero) &&
+            (open_or(f->zero, l->zero) || h->request->ranks == 1) &&
             open_or(f->recompute, (int)l->recompute) &&
             open_or(f->micro_batch, l->micro_batch) &&
             divides(layout_sharing(l), f->grid.data) &&
@@ -487,7 +487,8 @@ static status list_branches(struct branches *branches,
             s->feed_forward % t != 0)
             continue;
         for (int c = 1; c <= CONTEXT_MOST; c++) {
-            if (ranks / t % c != 0 || s->sequence % (2 * c) != 0) continue;
+            if (ranks / t % c != 0) continue;
+            if (c > 1 && s->sequence % (2 * c) != 0) continue;
             if (c > 1 && s->sequence / c < CONTEXT_TOKENS) continue;
             struct layout l = {
                 .as = r->as, .shard = 1, .expert = 1, .tensor = t,

@@ -101,6 +101,10 @@ expect "a preset that is named" 0 "by h100" train auto.yaml --ranks 2 \
     --dry-run --run none --set machine=h100
 expect "mesh=auto on the command line" 0 "auto: 2 ranks" plan config.yaml \
     --ranks 2 --set mesh=auto
+# Halves of a sequence are for context ranks alone.
+expect "an odd sequence" 0 "auto: 2 ranks" plan auto.yaml --ranks 2 --set data.sequence=47
+expect "an odd sequence, one rank" 0 "auto: 1 rank " plan auto.yaml --ranks 1 --set data.sequence=47
+expect "nothing to divide among one rank" 0 "auto: 1 rank " plan auto.yaml --ranks 1 --set zero=fsdp
 # The grid is not touched: leaves that no rank divides leave one layout.
 expect "the grid decides" 0 "as pipe 2" plan auto.yaml --ranks 2 \
     --set numerics.grid_data=1 --set numerics.grid_tensor=1
