@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # chaos.sh - a run on four agents with features of training drawn together, while
-# agents, two agents at once, ranks and the supervisor are killed in drawn order,
-# and agents come back, data, saves or copies late in some runs: it ends in the
-# bytes, metrics and samples of a run that was left alone on one rank, its best
-# checkpoint, too, and what an object storage was sent. What fails is printed with
-# its seed:
+# agents, two agents at once, ranks, carriers of copies and the supervisor are
+# killed in drawn order, or stopped for up to six seconds, and agents come back,
+# data, saves or copies late in some runs: it ends in the bytes, metrics and
+# samples of a run that was left alone on one rank, its best checkpoint, too, and
+# what an object storage was sent. What fails is printed with its seed:
 #
-#     BUILD=build SEED=7 ROUNDS=1 [KILLS=6] [STORAGE_PYTHON=venv/bin/python] \
-#         tests/drills/chaos.sh
+#     BUILD=build SEED=7 ROUNDS=1 [KILLS=6] [HARMS="stop rank"] \
+#         [STORAGE_PYTHON=venv/bin/python] tests/drills/chaos.sh
 #
 # STORAGE_PYTHON: as in storage.sh; without it no run has checkpoint.mirror.
 . "${0%/*}/common.sh"
@@ -146,6 +146,33 @@ pause() {
     sleep "$((number / 50)).$((number % 50 + 20))"
 }
 
+# A rank that lives, of whatever agent, in $victim; else 0.
+find_rank() {
+    random 4
+    victim=$(lockstep status nodes --json 2>/dev/null |
+        grep -A 1 "\"rank\": $number," |
+        sed -n 's/.*"process": \([0-9]*\).*/\1/p')
+    [ "${victim:-0}" -gt 1 ] || victim=0
+}
+
+# The process that sends or keeps copies for the agent, in $victim; else 0.
+find_courier() { # AGENT sends|keeps
+    local process
+    victim=0
+    for process in $(cat "/proc/$1/task/$1/children" 2>/dev/null); do
+        ! grep -q "^lockstep:$2" "/proc/$process/comm" 2>/dev/null ||
+            victim=$process
+    done
+}
+
+# hold_up PROCESS: it stands still for a while. Whoever gives it up may kill it.
+hold_up() {
+    kill -STOP "$1" 2>/dev/null || return
+    random 60
+    sleep "$((number / 10)).$((number % 10))"
+    kill -CONT "$1" 2>/dev/null
+}
+
 harm() {
     local one other victim
     # shellcheck disable=SC2086
@@ -154,7 +181,8 @@ harm() {
     # shellcheck disable=SC2086
     of ${letters/$one/}
     other=$drawn
-    of agent agent agents rank supervisor
+    # shellcheck disable=SC2086
+    of ${HARMS:-agent agent agents rank supervisor sends keeps stop stop}
     harms="$harms $drawn"
     case $drawn in
     agent)
@@ -166,11 +194,21 @@ harm() {
         join "$one"
         join "$other" ;;
     rank)
-        random 4
-        victim=$(lockstep status nodes --json 2>/dev/null |
-            grep -A 1 "\"rank\": $number," |
-            sed -n 's/.*"process": \([0-9]*\).*/\1/p')
-        [ "${victim:-0}" -gt 1 ] && kill -9 "$victim" 2>/dev/null ;;
+        find_rank
+        [ "$victim" = 0 ] || kill -9 "$victim" 2>/dev/null ;;
+    sends | keeps)
+        find_courier "${agents[$one]}" "$drawn"
+        [ "$victim" = 0 ] || kill -9 "$victim" 2>/dev/null ;;
+    stop)
+        of agent rank sends keeps supervisor
+        harms="$harms-$drawn"
+        case $drawn in
+        agent) victim=${agents[$one]} ;;
+        rank) find_rank ;;
+        sends | keeps) find_courier "${agents[$one]}" "$drawn" ;;
+        supervisor) victim=$child ;;
+        esac
+        [ "$victim" = 0 ] || hold_up "$victim" ;;
     supervisor)
         kill -9 "$child"
         tail --pid="$child" -f /dev/null # a busy machine: it has the port

@@ -318,4 +318,17 @@ grep -q "resumed after step 25 with optimizer.lr: 0.001, was 0.003; checkpoint.e
 must resume changed
 [ "$(lockstep note changed | grep -c resumed)" -eq 1 ] &&
     ok "unchanged options are not" || bad "unchanged options are not" "they are"
+# A rewind that reads its checkpoint from a slow storage: five seconds, where a
+# rank in its steps may be silent for little more than two.
+LOCKSTEP_FAULT=train.nan:13,checkpoint.read@0:100:late lockstep train \
+    config.yaml --run slow --ranks 2 --threads 1 --supervised \
+    --set train.on_nan=rewind --set checkpoint.every=10 \
+    --set validate.every=0 --set train.steps=20 >log 2>&1
+check_said "a slow rewind" 0 finished $? log
+gap=$(sed -n 's/.*"step": 1[01],.*"time_s": \([0-9.]*\).*/\1/p' \
+    slow/metrics.jsonl | awk 'NR == 1 { a = $1 } END { print int($1 - a) }')
+if ! grep -q '"event": "incident"' slow/control/journal.jsonl &&
+    [ "${gap:-0}" -ge 5 ]
+then ok "a slow rewind is no hang"
+else bad "a slow rewind is no hang" "an incident, or it took $gap s" log; fi
 report
