@@ -267,8 +267,10 @@ draw() { # SEED
             settings = settings " train.check_every=" of("0 1 1 3 100")
             if (policy == "none") maybe("train.repeat_every=" of("1 3"), 40)
             further(name)
+            # Minutes where the GPU is emulated: none of the first eight.
             flash = ENVIRON["CUDA"] != "" && dtype == "bfloat16" && !latent \
-                && context == 1 && int(seed / 3) % 2 == 0
+                && context == 1 && settings !~ /attention_dropout/ && \
+                int(seed / 3) % 4 == 3
             if (flash)
                 settings = settings " model.width=32 model.head_width=8" \
                     " device=cuda numerics.gpu=fast numerics.attention=flash"
