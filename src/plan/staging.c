@@ -350,6 +350,22 @@ static const char *flash_lacks(const struct step *step)
                ? "heads whose width is no multiple of 8" : NULL;
 }
 
+/* Where ranks cut sequences, a node of the tree that a ring adds is no part of
+ * our own kernels' sums. `auto` leaves sequences of several context leaves
+ * alone in every layout, so also those without a ring. */
+static const char *context_lacks(const struct stage *stage)
+{
+    const struct program *p = &stage->program;
+
+    if (p->layout.grid.context <= 1 && p->layout.mesh.size[AXIS_CONTEXT] <= 1)
+        return NULL;
+    if (stage->request.machine.attention != ATTENTION_BY_FLASH)
+        return "numerics.grid_context is more than 1";
+    return p->layout.method.ring
+               ? "keys go round in a ring, and context.kind=allgather does not"
+               : NULL;
+}
+
 /* Why nobody computes any in this run, on any rank. */
 static const char *run_lacks(const struct stage *stage)
 {
@@ -358,10 +374,9 @@ static const char *run_lacks(const struct stage *stage)
     if (stage->request.machine.attention == ATTENTION_BY_OWN)
         return "numerics.attention is own";
     if (p->dtype != DTYPE_BF16) return "train.dtype is not bfloat16";
-    if (p->layout.grid.context > 1 || p->layout.mesh.size[AXIS_CONTEXT] > 1)
-        return "numerics.grid_context is more than 1";
     if (p->regular.attention_dropout > 0) return "dropout of weights";
-    return p->mode == PROGRAM_GENERATE ? "keys come from a cache" : NULL;
+    if (p->mode == PROGRAM_GENERATE) return "keys come from a cache";
+    return context_lacks(stage);
 }
 
 static size_t library_room(const struct program *p, const struct step *step)
@@ -382,11 +397,12 @@ static size_t library_room(const struct program *p, const struct step *step)
 static size_t flash_room(const struct program *p, const struct step *step)
 {
     const int heads = step->set.attention.heads;
+    const int numbers = p->layout.mesh.size[AXIS_CONTEXT] > 1 ? 0 : heads;
     const int shares = flash_shares(heads, step->set.attention.kv_heads,
                                     (int)program_leaves(p).count);
 
     if (p->mode != PROGRAM_TRAIN) return 0;
-    return flash_bytes(p->size.tokens, heads, shares,
+    return flash_bytes(p->size.tokens, numbers, shares,
                        step->set.attention.head_width) + ATTENDED_ALIGNED;
 }
 

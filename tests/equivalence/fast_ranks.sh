@@ -99,6 +99,17 @@ alike "attention on tensor cores, soft caps and windows" 300 $heads \
     --set model.window=7
 alike "attention on tensor cores, a group of heads in two leaves" 300 $heads \
     --set numerics.attention=flash --set model.kv_heads=1
+printf '%s\n' "ranks=2 mesh.context=2" \
+    "ranks=2 mesh.context=2 context.kind=ulysses train.micro_batch=1" \
+    "ranks=2 mesh.tensor=2" >layouts.txt
+alike "attention on tensor cores, of sequences that ranks cut" 300 $heads \
+    --set numerics.attention=flash --set numerics.grid_context=2
+printf '%s\n' "ranks=2 mesh.context=2" "ranks=4 mesh.context=2 mesh.tensor=2" \
+    >layouts.txt
+alike "attention on tensor cores, a group in two leaves that ranks cut" 300 \
+    $heads --set numerics.attention=flash --set numerics.grid_context=2 \
+    --set model.kv_heads=1
+printf '%s\n' "ranks=1 train.micro_batch=1" "ranks=2 mesh.tensor=2" >layouts.txt
 alike "attention on tensor cores, wide heads" 300 $heads \
     --set numerics.attention=flash --set model.head_width=136
 }
@@ -332,6 +343,12 @@ expect "attention that own kernels on tensor cores have not" 78 \
     "flash has no attention for this run: heads whose width is no multiple of 8" \
     plan config.yaml --set numerics.gpu=fast --set numerics.attention=flash \
     --set train.dtype=bfloat16 --set model.head_width=12
+expect "a ring on tensor cores" 78 \
+    "flash has no attention for this run: keys go round in a ring, and context.kind=allgather does not" \
+    plan config.yaml --ranks 2 --set numerics.gpu=fast \
+    --set numerics.attention=flash --set train.dtype=bfloat16 \
+    --set model.head_width=8 --set data.sequence=512 --set mesh.context=2 \
+    --set numerics.grid_context=2 --set context.kind=ring
 expect "float64" 78 "set numerics.gpu=exact" plan config.yaml \
     --set numerics.gpu=fast --set train.dtype=float64 --set device=cpu
 report

@@ -485,7 +485,7 @@ draw() { # SEED
         function attends() {
             if (int(seed / 5) % 4 == 0) return " numerics.attention=own"
             return int(seed / 5) % 2 && dtype ~ /^b/ && family !~ latent && \
-                context == 1 && extra !~ /attention_dropout=0.2/ ? \
+                extra !~ /attention_dropout=0.2/ ? \
                 " numerics.attention=flash" : ""
         }
         # The leaves of a ramp divide its first batch, and those of the noise

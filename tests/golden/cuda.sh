@@ -426,6 +426,9 @@ mistake "weights of a wide head before they are there" flash_backward \
     test_flash "cases*"
 mistake "the other half of a wide head" flash_forward flash_forward.cu \
     'part * form.columns' 'part * form.columns / 2' test_flash "cases*"
+mistake "documents of the wrong rows where ranks cut sequences" \
+    flash_backward flash_tile.h 'documents[own.row + at - own.begin]' \
+    'documents[own.row + at]' test_flash "ranks*"
 mistake "weights of tensor cores for the wrong rows" flash_backward \
     flash_tile.h 'of->at[i / 2][i % 2 * 2],' \
     'of->at[i / 2][(1 - i % 2) * 2],' test_flash "cases*"

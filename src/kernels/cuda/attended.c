@@ -16,8 +16,9 @@ static bool is_pair(const struct tensor *k, const struct tensor *v, int width)
 /* Whole sequences, whose weights are those of a softmax of scores. */
 static bool is_plain(const struct attention *p)
 {
-    return attended_is_whole(p) && p->softcap == 0 && p->chunk == 0 &&
-           p->drop.rate == 0 && p->alibi.heads == 0;
+    return attended_is_whole(p) && p->delta.data == NULL &&
+           p->softcap == 0 && p->chunk == 0 && p->drop.rate == 0 &&
+           p->alibi.heads == 0;
 }
 
 /* Query heads of a leaf, and of a key-value head. */

@@ -21,7 +21,7 @@ static inline bool attended_is_whole(const struct attention *p)
     return p->first_query == 0 && p->first_key == 0 &&
            p->queries == p->keys && p->query_stride == 0 &&
            p->key_stride == 0 && p->denominator.data == NULL &&
-           p->delta.data == NULL && p->half == ATTENTION_WHOLE &&
+           p->half == ATTENTION_WHOLE &&
            p->query_documents == p->key_documents;
 }
 

@@ -102,9 +102,12 @@ status cuda_attention_forward(struct stream *stream, const struct attention *p)
 static status flash_backward(struct stream *stream, const struct attention *p)
 {
     const struct gpu_room room = gpu_attention_room(stream->gpu);
+    const int shares =
+        p->half == ATTENTION_OF_QUERIES
+            ? 0 : flash_shares(p->heads, p->kv_heads, p->leaves);
     const size_t bytes = flash_bytes(
-        p->sequences * p->queries, p->heads,
-        flash_shares(p->heads, p->kv_heads, p->leaves), p->head_width);
+        flash_key_rows(p), p->delta.data != NULL ? 0 : p->heads, shares,
+        p->head_width);
 
     CHECK(bytes <= room.bytes);
     return cuda_flash_backward(stream, p, room.data);

@@ -6,16 +6,34 @@
 #include "kernels/cuda/attention_call.h"
 #include "kernels/cuda/rows.h"
 
-bool cuda_flash_takes(const struct attention *p)
+/* No node of a tree (context.kind=ring): it would be merged in the order of
+ * another sum. */
+static bool is_window(const struct attention *p)
+{
+    if (p->denominator.data != NULL) return false;
+    switch (p->half) {
+    case ATTENTION_OF_QUERIES:
+        return p->first_key == 0 && p->keys == p->first_query + p->queries;
+    case ATTENTION_OF_KEYS:
+        return p->first_query == p->first_key && p->queries >= p->keys;
+    default: return attended_is_whole(p);
+    }
+}
+
+static bool takes(const struct attention *p)
 {
     const int width = p->head_width;
 
-    return attended_is_whole(p) && p->drop.rate == 0 &&
+    return is_window(p) && p->drop.rate == 0 &&
            width % ATTENDED_WIDTH_STEP == 0 && width <= ATTENDED_WIDTH_MOST &&
            attended_is_heads(&p->q, width) &&
-           attended_is_heads(&p->k, width) &&
-           attended_is_heads(&p->v, width) &&
-           attended_is_heads(&p->out, width);
+           attended_is_heads(&p->k, width) && attended_is_heads(&p->v, width);
+}
+
+bool cuda_flash_takes(const struct attention *p)
+{
+    return takes(p) && p->half != ATTENTION_OF_KEYS &&
+           attended_is_heads(&p->out, p->head_width);
 }
 
 /* In float32 where other ranks' leaves are added. */
@@ -31,28 +49,36 @@ bool cuda_flash_takes_back(const struct attention *p)
 {
     const int width = p->head_width, group = p->heads / p->kv_heads;
 
-    if (!cuda_flash_takes(p) || p->leaves < 1) return false;
+    const bool dq = p->half != ATTENTION_OF_KEYS;
+    const bool dkv = p->half != ATTENTION_OF_QUERIES;
+
+    if (!takes(p) || p->leaves < 1) return false;
     const int leaf = p->heads / p->leaves;
 
     return (leaf % group == 0 || group % leaf == 0) &&
            attended_is_heads(&p->dout, width) &&
-           attended_is_heads(&p->dq, width) && is_gradient(&p->dk, width) &&
-           is_gradient(&p->dv, width);
+           (p->delta.data != NULL || attended_is_heads(&p->out, width)) &&
+           (!dq || attended_is_heads(&p->dq, width)) &&
+           (!dkv || (is_gradient(&p->dk, width) && is_gradient(&p->dv, width)));
 }
 
-/* Starts a kernel for `units` heads of sequences, whose blocks have so many
- * rows. */
+/* Blocks of so many rows that `count` positions from `first` on lie in. */
+static int64_t tiles_of(int64_t first, int64_t count, int rows)
+{
+    return parts_of(first + count, rows) - first / rows;
+}
+
+/* Starts a kernel for so many tiles of `units` heads of sequences. */
 static status start(struct stream *stream, const struct attention *p,
-                    int64_t units, int rows, enum cuda_kernel kernel)
+                    int64_t units, int64_t tiles, enum cuda_kernel kernel)
 {
     struct flash_call call = {
         .scale = (float)(p->scale * 0x1.71547652b82fep+0),
         .is_plain = p->softcap == 0 && p->alibi.heads == 0};
 
     TRY(cuda_attention_call(stream, p, &call.of));
-    call.of.tiles = parts_of(p->queries, rows);
-    return cuda_launch(stream, kernel, units * call.of.tiles, &call,
-                       sizeof call);
+    call.of.tiles = tiles;
+    return cuda_launch(stream, kernel, units * tiles, &call, sizeof call);
 }
 
 /* The kernel of the width's class. */
@@ -67,30 +93,53 @@ status cuda_flash_forward(struct stream *stream, const struct attention *p)
     const int width = p->head_width;
 
     return start(stream, p, p->sequences * p->heads * FLASH_PARTS(width),
-                 FLASH_ROWS, KERNEL(flash_forward, width));
+                 tiles_of(p->first_query, p->queries, FLASH_ROWS),
+                 KERNEL(flash_forward, width));
 }
 
 /* dk, dv. */
 static status keys_backward(struct stream *stream, const struct attention *p)
 {
     const int64_t units = p->sequences * p->kv_heads;
-    const int width = p->head_width, rows = FLASH_ROOM(width);
+    const int width = p->head_width;
+    const int64_t tiles =
+        tiles_of(p->first_key, p->keys, FLASH_ROOM(width));
 
-    TRY(start(stream, p, units, rows, KERNEL(flash_keys, width)));
+    TRY(start(stream, p, units, tiles, KERNEL(flash_keys, width)));
     if (width <= 64) return OK;
-    return start(stream, p, units, rows,
+    return start(stream, p, units, tiles,
                  width <= 96    ? CUDA_flash_values_96
                  : width <= 128 ? CUDA_flash_values_128
                  : width <= 192 ? CUDA_flash_values_192
                                 : CUDA_flash_values_256);
 }
 
+static struct tensor rows_from(struct tensor t, int64_t first, int64_t count)
+{
+    t.data = (char *)t.data + first * t.stride[0] * dtype_bytes(t.dtype);
+    t.shape[0] = count;
+    return t;
+}
+
+/* Leaves are added by the tree. Between sequences may lie other keys. */
+static status shares_add(struct stream *stream, const struct attention *p,
+                         struct tensor out, struct tensor in)
+{
+    const int64_t all = flash_key_rows(p), apart = all / p->sequences;
+    const int64_t each = apart > p->keys ? p->keys : all;
+
+    for (int64_t at = 0; at < all; at += each == all ? all : apart)
+        TRY(cuda_attention_heads(stream, rows_from(out, at, each),
+                                 rows_from(in, at, each), p->leaves));
+    return OK;
+}
+
 /* A leaf's share of a key-value head is a head of its own, whose gradients are
- * float32; then leaves are added by the tree. */
+ * float32. */
 static status shares_backward(struct stream *stream, const struct attention *p,
                               float *room)
 {
-    const int64_t rows = p->sequences * p->queries;
+    const int64_t rows = flash_key_rows(p);
     const int64_t numbers = rows * p->leaves * p->head_width;
     struct attention with = *p;
 
@@ -99,22 +148,28 @@ static status shares_backward(struct stream *stream, const struct attention *p,
     with.dv = tensor_3d(room + numbers, DTYPE_F32, rows, p->leaves,
                         p->head_width);
     TRY(keys_backward(stream, &with));
-    TRY(cuda_attention_heads(stream, p->dk, with.dk, p->leaves));
-    return cuda_attention_heads(stream, p->dv, with.dv, p->leaves);
+    TRY(shares_add(stream, p, p->dk, with.dk));
+    return shares_add(stream, p, p->dv, with.dv);
 }
 
 status cuda_flash_backward(struct stream *stream, const struct attention *p,
                            float *room)
 {
     const int64_t rows = p->sequences * p->queries;
+    const int width = p->head_width;
     struct attention with = *p;
 
-    with.delta = tensor_2d(room, DTYPE_F32, rows, p->heads);
-    TRY(cuda_attention_delta(stream, &with));
-    TRY(start(stream, &with, p->sequences * p->heads,
-              FLASH_ROOM(p->head_width),
-              KERNEL(flash_queries, p->head_width)));
+    if (p->delta.data == NULL) {
+        with.delta = tensor_2d(room, DTYPE_F32, rows, p->heads);
+        TRY(cuda_attention_delta(stream, &with));
+        room += rows * p->heads;
+    }
+    if (p->half != ATTENTION_OF_KEYS)
+        TRY(start(stream, &with, p->sequences * p->heads,
+                  tiles_of(p->first_query, p->queries, FLASH_ROOM(width)),
+                  KERNEL(flash_queries, width)));
+    if (p->half == ATTENTION_OF_QUERIES) return OK;
     return flash_shares(p->heads, p->kv_heads, p->leaves) == 0
                ? keys_backward(stream, &with)
-               : shares_backward(stream, &with, room + rows * p->heads);
+               : shares_backward(stream, &with, room);
 }

@@ -6,9 +6,16 @@
 
 #include "kernels/cuda/launch.h"
 
-/* Whether they have the call: whole sequences of bfloat16. */
+/* Whether they have the call: bfloat16, whole sequences, or some queries with
+ * all keys up to the last one's position, or some keys with all queries from
+ * the first one's position on. */
 bool cuda_flash_takes(const struct attention *p);
 bool cuda_flash_takes_back(const struct attention *p);
+/* Rows from the first sequence's first key to the last one's last. */
+static inline int64_t flash_key_rows(const struct attention *p)
+{
+    return p->sequences * (p->key_stride ? p->key_stride : p->keys);
+}
 status cuda_flash_forward(struct stream *stream, const struct attention *p);
 /* room: flash_bytes. */
 status cuda_flash_backward(struct stream *stream, const struct attention *p,

@@ -31,6 +31,7 @@ struct flash_own {
     struct flash_warp seen;
     int64_t sequence;
     int head, first; /* the query head; position of the warp's first row */
+    struct flash_window queries;
 };
 
 DEVICE struct flash_part part_of(int span)
@@ -50,10 +51,11 @@ DEVICE struct flash_query query_get(const struct flash_call *call,
                                     const struct flash_own *own, int query)
 {
     const struct attention *p = &call->of.of;
-    const int64_t row = own->sequence * p->queries + query;
+    const struct flash_window *of = &own->queries;
+    const int64_t row = of->row + query - of->begin;
     struct flash_query out = {0, 0};
 
-    if (query >= p->queries) return out;
+    if (query < of->begin || query >= of->end) return out;
     out.log = *flash_number(&p->lse, row, own->head) * FLASH_LOG2E;
     out.delta = *flash_number(&p->delta, row, own->head);
     return out;
@@ -243,22 +245,22 @@ DEVICE void flash_queries(const struct flash_room *room,
 {
     const struct attention *p = &call->of.of;
     const int64_t blocks = call->of.tiles, unit = BLOCK / blocks;
+    const int64_t sequence = unit / p->heads;
+    const struct flash_window queries = window_of(p, false, sequence);
+    const struct flash_window keys = window_of(p, true, sequence);
     const int rows = FLASH_ROOM(span);
-    const int first = (int)(blocks - 1 - BLOCK % blocks) * rows;
-    const int count = (int)p->queries;
-    const int past = first + rows < count ? first + rows : count;
+    const int first = block_first(&queries, blocks - 1 - BLOCK % blocks, rows);
+    const int past = block_end(&queries, first, rows);
     const int tiles = (past + TILE(span) - 1) / TILE(span);
     const int head = (int)(unit % p->heads);
     const int kv = head / (p->heads / p->kv_heads);
-    const int64_t sequence = unit / p->heads, row = sequence * count;
-    const struct flash_rows q = flash_rows_of(&p->q, row, count, head);
-    const struct flash_rows dout = flash_rows_of(&p->dout, row, count, head);
-    const struct flash_others x = {
-        room, flash_rows_of(&p->k, row, count, kv),
-        flash_rows_of(&p->v, row, count, kv), span};
+    const struct flash_rows q = flash_rows_of(&p->q, &queries, head);
+    const struct flash_rows dout = flash_rows_of(&p->dout, &queries, head);
+    const struct flash_others x = {room, flash_rows_of(&p->k, &keys, kv),
+                                   flash_rows_of(&p->v, &keys, kv), span};
     const struct flash_part part = part_of(span);
     struct flash_own own = {.sequence = sequence,
-                            .head = head};
+                            .head = head, .queries = queries};
     struct flash_query query[2];
     struct flash_sums dq;
 
@@ -269,7 +271,8 @@ DEVICE void flash_queries(const struct flash_room *room,
     operand_take(room->rows, span, &q, first, part, &own.a);
     operand_take(room->rows, span, &dout, first, part, &own.b);
     sums_clear(&dq, part.columns);
-    int tile = seen_of(p, false, first).from / TILE(span);
+    int tile = seen_of(p, false, block_begin(&queries, first)).from /
+               TILE(span);
 
     others_copy(&x, tile);
     COPIES_CLOSE;
@@ -282,7 +285,8 @@ DEVICE void flash_queries(const struct flash_room *room,
                 queries_step(call, &own, query, &place, span, &dq);
         }
     }
-    sums_store(&p->dq, part, row + own.first, own.seen.there, head, &dq);
+    sums_store(&p->dq, part, queries.row + own.first - queries.begin,
+               own.seen.there, head, &dq);
 }
 
 /* ---- dk, dv ---- */
@@ -352,20 +356,24 @@ DEVICE void flash_keys(const struct flash_room *room,
     const int span = pass.span, rows = FLASH_ROOM(span);
     const struct attention *p = &call->of.of;
     const int64_t blocks = call->of.tiles, unit = BLOCK / blocks;
-    const int first = (int)(BLOCK % blocks) * rows;
-    const int count = (int)p->queries, group = p->heads / p->kv_heads;
+    const int64_t sequence = unit / p->kv_heads;
+    const struct flash_window queries = window_of(p, false, sequence);
+    const struct flash_window keys = window_of(p, true, sequence);
+    const int first = block_first(&keys, BLOCK % blocks, rows);
+    const int end = block_end(&keys, first, rows);
+    const int group = p->heads / p->kv_heads;
     const int kv = (int)(unit % p->kv_heads); /* or a leaf's share of one */
     const int read = kv / (p->kv_heads / (int)p->k.shape[1]);
-    const int end = first + rows < count ? first + rows : count;
     const int tiles[2] = {
-        first / TILE(span),
+        block_begin(&keys, first) / TILE(span),
         (seen_of(p, true, end - 1).past + TILE(span) - 1) / TILE(span)};
-    const int64_t sequence = unit / p->kv_heads, row = sequence * count;
-    const struct flash_rows k = flash_rows_of(&p->k, row, count, read);
-    const struct flash_rows v = flash_rows_of(&p->v, row, count, read);
+    const int64_t row = keys.row - keys.begin;
+    const struct flash_rows k = flash_rows_of(&p->k, &keys, read);
+    const struct flash_rows v = flash_rows_of(&p->v, &keys, read);
     struct flash_others x = {.room = room, .span = span};
     const struct flash_part part = part_of(span);
-    struct flash_own own = {.sequence = sequence};
+    struct flash_own own = {.sequence = sequence,
+                            .queries = queries};
     struct flash_sums sums[2];
 
     own.first = first + part.row;
@@ -376,8 +384,8 @@ DEVICE void flash_keys(const struct flash_room *room,
     sums_clear(&sums[1], part.columns);
     LOOPED for (own.head = kv * group; own.head < (kv + 1) * group;
                 own.head++) {
-        x.a = flash_rows_of(&p->q, row, count, own.head);
-        x.b = flash_rows_of(&p->dout, row, count, own.head);
+        x.a = flash_rows_of(&p->q, &queries, own.head);
+        x.b = flash_rows_of(&p->dout, &queries, own.head);
         keys_head(call, &own, &x, tiles, pass, sums);
     }
     if (pass.dk)

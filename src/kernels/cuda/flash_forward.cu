@@ -33,7 +33,8 @@ struct flash_scores { struct flash_pairs step[STEPS_MOST]; };
 /* A block's queries. */
 struct flash_queries {
     int64_t sequence;
-    int head, first; /* position of the warp's first */
+    int64_t row;     /* of the warp's first */
+    int head;
     struct flash_part part; /* of out */
 };
 
@@ -116,8 +117,6 @@ DEVICE void running_store(const struct flash_call *call,
                           const struct flash_warp *w, struct running *r)
 {
     const struct attention *p = &call->of.of;
-    const int64_t row = of->sequence * p->queries + of->first;
-
     UNROLLED for (int half = 0; half < 2; half++) {
         float sum = r->sum[half], factor;
 
@@ -129,14 +128,14 @@ DEVICE void running_store(const struct flash_call *call,
                 r->sums.at[n][2 * half + i] =
                     r->sums.at[n][2 * half + i] * factor;
         if (!w->there[half] || LANE % 4 != 0 || of->part.from != 0) continue;
-        *flash_number(&p->lse, row + LANE / 4 + 8 * half, of->head) =
+        *flash_number(&p->lse, of->row + LANE / 4 + 8 * half, of->head) =
             sum == 0 ? -__builtin_inff()
                      : __builtin_fmaf(r->most[half], FLASH_LN2, log_f32(sum));
         if (p->peaks && sum != 0)
             number_raise((float *)p->peaks + of->head,
                          r->most[half] * FLASH_LN2);
     }
-    sums_store(&p->out, of->part, row, w->there, of->head, &r->sums);
+    sums_store(&p->out, of->part, of->row, w->there, of->head, &r->sums);
 }
 
 /* Their elements from `from` on. */
@@ -155,22 +154,24 @@ DEVICE void flash_forward(uint16_t *room, const struct flash_call *call,
     const struct flash_form form = form_of(span);
     const int parts = FLASH_PARTS(span), part = (int)(BLOCK % parts);
     const int64_t tiles = call->of.tiles, unit = BLOCK / parts / tiles;
+    const int64_t sequence = unit / p->heads;
+    const struct flash_window own = window_of(p, false, sequence);
+    const struct flash_window others = window_of(p, true, sequence);
     const int first =
-        (int)(tiles - 1 - BLOCK / parts % tiles) * FLASH_ROWS;
-    const int count = (int)p->queries;
-    const int last = first + FLASH_ROWS < count ? first + FLASH_ROWS : count;
-    const struct flash_part own = {FLASH_ROWS, WARP * 16, 0, span};
+        block_first(&own, tiles - 1 - BLOCK / parts % tiles, FLASH_ROWS);
+    const int last = block_end(&own, first, FLASH_ROWS);
+    const int head = (int)(unit % p->heads);
+    const int kv = head / (p->heads / p->kv_heads);
+    const struct flash_part whole = {FLASH_ROWS, WARP * 16, 0, span};
     const struct flash_queries of = {
-        unit / p->heads, (int)(unit % p->heads), first + WARP * 16,
+        sequence, own.row + first + WARP * 16 - own.begin, head,
         {FLASH_ROWS, WARP * 16, part * form.columns, form.columns}};
-    const int64_t row = of.sequence * count;
-    const int kv = of.head / (p->heads / p->kv_heads);
-    const struct flash_rows q = flash_rows_of(&p->q, row, count, of.head);
-    const struct flash_rows key_rows =
-        flash_rows_of(&p->k, row, count, kv);
+    const struct flash_rows q = flash_rows_of(&p->q, &own, head);
+    const struct flash_rows key_rows = flash_rows_of(&p->k, &others, kv);
     const struct flash_rows value_rows =
-        rows_from(flash_rows_of(&p->v, row, count, kv), of.part.from);
-    const struct flash_warp w = warp_of(p, false, of.sequence, of.first);
+        rows_from(flash_rows_of(&p->v, &others, kv), of.part.from);
+    const struct flash_warp w =
+        warp_of(p, false, sequence, first + WARP * 16);
     uint16_t *const keys = room;
     uint16_t *const values = room + form.tile * (span + FLASH_PAD);
     struct flash_operand a;
@@ -178,8 +179,9 @@ DEVICE void flash_forward(uint16_t *room, const struct flash_call *call,
     float base[2];
 
     sums_clear(&r.sums, form.columns);
-    operand_take(room, span, &q, first, own, &a);
-    int at = seen_of(p, false, first).from / form.tile * form.tile;
+    operand_take(room, span, &q, first, whole, &a);
+    int at = seen_of(p, false, block_begin(&own, first)).from / form.tile *
+             form.tile;
 
     rows_copy(keys, span, form.tile, &key_rows, at);
     COPIES_CLOSE;

@@ -49,35 +49,58 @@ struct flash_pairs { float at[2][4]; };
 
 /* ---- rows of a head ---- */
 
-/* All rows of one sequence, in memory of the GPU. */
-struct flash_rows {
-    const uint16_t *data;
-    int64_t stride;
-    int count, width;
+/* Positions of a sequence whose queries, or keys, the call has, and the row of
+ * the first. */
+struct flash_window {
+    int begin, end;
+    int64_t row;
 };
 
-DEVICE struct flash_rows flash_rows_of(const struct tensor *t, int64_t row,
-                                       int64_t count, int head)
+DEVICE struct flash_window window_of(const struct attention *p, bool of_keys,
+                                     int64_t sequence)
+{
+    const int64_t begin = of_keys ? p->first_key : p->first_query;
+    const int64_t count = of_keys ? p->keys : p->queries;
+    const int64_t row = of_keys ? attention_key_row(p, sequence, begin)
+                                : attention_query_row(p, sequence, begin);
+    const struct flash_window window = {(int)begin, (int)(begin + count), row};
+
+    return window;
+}
+
+/* Rows of one sequence, in memory of the GPU. */
+struct flash_rows {
+    const uint16_t *data; /* of position `begin` */
+    int64_t stride;
+    int begin, end, width;
+};
+
+DEVICE struct flash_rows flash_rows_of(const struct tensor *t,
+                                       const struct flash_window *window,
+                                       int head)
 {
     const struct flash_rows rows = {
-        (const uint16_t *)t->data + row * t->stride[0] + head * t->stride[1],
-        t->stride[0], (int)count, (int)t->shape[2]};
+        (const uint16_t *)t->data + window->row * t->stride[0] +
+            head * t->stride[1],
+        t->stride[0], window->begin, window->end, (int)t->shape[2]};
 
     return rows;
 }
 
-/* `count` rows from `first` on come to memory of the block, later. What is not
- * there is zero. */
+/* Rows of `count` positions from `first` on come to memory of the block, later;
+ * zeros where a row is not there. */
 DEVICE void rows_copy(uint16_t *to, int span, int count,
                       const struct flash_rows *x, int first)
 {
     UNROLLED for (int i = THREAD; i < count * (span / 8);
                   i += BLOCK_THREADS) {
         const int row = i / (span / 8), e = i % (span / 8) * 8;
-        const bool there = first + row < x->count && e < x->width;
+        const int at = first + row;
+        const bool there = at >= x->begin && at < x->end && e < x->width;
 
         COPY_LATE(to + row * (span + FLASH_PAD) + e,
-                  x->data + (there ? (first + row) * x->stride + e : 0), there);
+                  x->data + (there ? (at - x->begin) * x->stride + e : 0),
+                  there);
     }
 }
 
@@ -193,14 +216,14 @@ struct flash_seen {
 DEVICE struct flash_seen seen_of(const struct attention *p, bool of_keys,
                                  int at)
 {
-    const int count = (int)p->queries;
     struct flash_seen seen = {0, 0, 0};
 
     if (of_keys) {
         const int64_t past = attention_past(p, at);
+        const int end = (int)(p->first_query + p->queries);
 
         seen.from = at;
-        seen.past = past < count ? (int)past : count;
+        seen.past = past < end ? (int)past : end;
     } else {
         const int64_t lowest = attention_lowest(p, at);
 
@@ -216,34 +239,42 @@ struct flash_warp {
     int there[2];
     int from, past;           /* any row sees */
     int all_from, all_past;   /* every row sees, of its document */
-    const int32_t *documents; /* of the sequence; NULL: it is one */
+    const int32_t *documents; /* of the others from `begin` on; NULL: one */
+    int begin;
 };
 
 DEVICE struct flash_warp warp_of(const struct attention *p, bool of_keys,
                                  int64_t sequence, int first)
 {
-    const int count = (int)p->queries, end = first + 16;
-    struct flash_warp w = {.documents = NULL};
+    const struct flash_window own = window_of(p, of_keys, sequence);
+    const struct flash_window others = window_of(p, !of_keys, sequence);
+    const int32_t *const documents =
+        of_keys ? p->key_documents : p->query_documents;
+    const int end = first + 16 < own.end ? first + 16 : own.end;
+    struct flash_warp w = {.documents = NULL, .begin = others.begin};
 
-    if (p->key_documents)
-        w.documents = p->key_documents + sequence * count;
+    if (documents)
+        w.documents = (of_keys ? p->query_documents : p->key_documents) +
+                      others.row;
     for (int i = 0; i < 2; i++) {
         const int at = first + LANE / 4 + 8 * i;
 
-        w.there[i] = at < count;
+        w.there[i] = at >= own.begin && at < own.end;
         if (!w.there[i]) continue;
         w.row[i] = seen_of(p, of_keys, at);
-        if (w.documents) w.row[i].document = w.documents[at];
+        if (documents)
+            w.row[i].document = documents[own.row + at - own.begin];
     }
-    if (first >= count) return w;
-    const struct flash_seen one = seen_of(p, of_keys, first);
-    const struct flash_seen last =
-        seen_of(p, of_keys, end < count ? end - 1 : count - 1);
+    if (end <= first || end <= own.begin) return w;
+    const bool all = first >= own.begin && end == first + 16;
+    const struct flash_seen one =
+        seen_of(p, of_keys, first > own.begin ? first : own.begin);
+    const struct flash_seen last = seen_of(p, of_keys, end - 1);
 
     w.from = one.from;
     w.past = last.past;
     w.all_from = last.from;
-    w.all_past = end <= count && !w.documents ? one.past : 0;
+    w.all_past = all && !w.documents ? one.past : 0;
     return w;
 }
 
@@ -261,7 +292,8 @@ DEVICE bool warp_sees_all(const struct flash_warp *w, int first, int count)
 DEVICE bool is_seen(const struct flash_warp *w, int i, int other)
 {
     return other >= w->row[i].from && other < w->row[i].past &&
-           (!w->documents || w->documents[other] == w->row[i].document);
+           (!w->documents ||
+            w->documents[other - w->begin] == w->row[i].document);
 }
 
 /* The score of a key at a position, times log2 e: weights are powers of 2.
@@ -276,7 +308,7 @@ DEVICE float flash_score(const struct flash_call *call, int head,
     if (call->is_plain) return dot * call->scale;
     if (call->of.slopes)
         dot = dot + alibi_of(call->of.slopes[head], p->key_documents,
-                             sequence * p->keys + key, key);
+                             attention_key_row(p, sequence, key), key);
     score = dot * call->of.scale;
     if (p->softcap > 0) {
         const float t = tanh_f32(score * call->of.inverse_cap);
@@ -285,6 +317,24 @@ DEVICE float flash_score(const struct flash_call *call, int head,
         score = call->of.cap * t;
     }
     return score * FLASH_LOG2E;
+}
+
+/* First position of a block of `rows` rows: they stand where they would in a
+ * whole sequence, whatever the window. */
+DEVICE int block_first(const struct flash_window *own, int64_t block, int rows)
+{
+    return (own->begin / rows + (int)block) * rows;
+}
+
+/* Its first position that is there, and the one behind its last. */
+DEVICE int block_begin(const struct flash_window *own, int first)
+{
+    return first > own->begin ? first : own->begin;
+}
+
+DEVICE int block_end(const struct flash_window *own, int first, int rows)
+{
+    return first + rows < own->end ? first + rows : own->end;
 }
 
 DEVICE float *flash_number(const struct tensor *t, int64_t row, int head)

@@ -7,6 +7,7 @@
 #include "kernels/cuda/flash.h"
 
 #include "device/attended.h"
+#include "kernels/cuda/rows.h"
 #include "tests/test.h"
 #include "tests/unit/kernels/room.h"
 
@@ -336,6 +337,94 @@ TEST(layouts_and_orders_do_not_show)
     room_end(&room);
 }
 
+static struct tensor rows_from(struct tensor t, int64_t first, int64_t count)
+{
+    if (t.data == NULL) return t;
+    t.data = (char *)t.data + first * t.stride[0] * dtype_bytes(t.dtype);
+    t.shape[0] = count;
+    return t;
+}
+
+/* A rank that has `span` queries of each sequence, or as many keys. */
+static struct attention window_of(const struct attention *whole, bool of_keys,
+                                  int64_t first, int64_t span)
+{
+    struct attention p = *whole;
+    struct tensor *const rows[] = {&p.q, &p.dout, &p.out, &p.dq, &p.lse,
+                                   &p.delta, &p.k, &p.v, &p.dk, &p.dv};
+
+    for (int i = 0; i < (of_keys ? ROWS(rows) : 6); i++)
+        *rows[i] = rows_from(*rows[i], first, rows[i]->shape[0] - first);
+    p.query_stride = p.key_stride = whole->queries;
+    p.first_query = first;
+    p.queries = of_keys ? whole->queries - first : span;
+    p.first_key = of_keys ? first : 0;
+    p.keys = of_keys ? span : first + span;
+    p.half = of_keys ? ATTENTION_OF_KEYS : ATTENTION_OF_QUERIES;
+    if (p.key_documents) p.query_documents += first;
+    if (p.key_documents && of_keys) p.key_documents += first;
+    return p;
+}
+
+/* Ranks that cut sequences in four spans, each with all keys of its queries,
+ * then with all queries of its keys. */
+static void run_windows(struct arena *arena, const struct attention *whole)
+{
+    const int64_t rows = whole->sequences * whole->queries;
+    const int64_t span = whole->queries / 4;
+    float *room = aligned(arena, (int64_t)flash_bytes(
+        rows, 0, flash_shares(whole->heads, whole->kv_heads, whole->leaves),
+        whole->head_width));
+    struct attention all = *whole;
+    struct stream none = {0};
+
+    for (int64_t first = 0; first < whole->queries; first += span) {
+        const struct attention p = window_of(&all, false, first, span);
+
+        assert_true(cuda_flash_takes(&p));
+        IS_OK(cuda_flash_forward(&none, &p));
+    }
+    all.delta = tensor_2d(room_take(arena, rows * all.heads, 4), DTYPE_F32,
+                          rows, all.heads);
+    IS_OK(cuda_attention_delta(&none, &all));
+    all.out = (struct tensor){0};
+    for (int64_t first = 0; first < 2 * whole->queries; first += span) {
+        const struct attention p = window_of(
+            &all, first >= whole->queries, first % whole->queries, span);
+
+        assert_true(cuda_flash_takes_back(&p));
+        IS_OK(cuda_flash_backward(&none, &p, room));
+    }
+}
+
+/* Spans begin anywhere in a tile. */
+TEST(ranks_that_cut_sequences_do_not_show)
+{
+    static const struct flash_case all[] = {
+        {2, 4 * 37, 4, 2, 64, 0, 0, 0, 4, 0, 0},
+        {1, 4 * 50, 2, 2, 128, 60, 0, 0, 0, 0, 0},
+        {2, 4 * 33, 2, 1, 72, 0, 0, 45, 0, 0, 2},
+        {1, 4 * 21, 2, 1, 192, 0, 30, 0, 0, 3.0, 0}};
+    struct room room;
+
+    if (SANITIZED_THREADS) skip();
+    room_begin(&room, FEATURES_ALL);
+    for (int i = 0; i < ROWS(all); i++) {
+        struct call whole, parts;
+
+        room_next(&room, (size_t)i);
+        call_build(&whole, &room.arena, &all[i], DTYPE_BF16);
+        run_flash(&room.arena, &whole);
+        call_build(&parts, &room.arena, &all[i], DTYPE_BF16);
+        run_windows(&room.arena, &parts.p);
+        for (int t = 4; t < OPERANDS; t++)
+            assert_rows(parts.operands[t], 0, 0, whole.operands[t]);
+        assert_memory_equal(parts.p.lse.data, whole.p.lse.data,
+                            (size_t)tensor_count(&whole.p.lse) * 4);
+    }
+    room_end(&room);
+}
+
 /* Gradients of a key-value head that two ranks have, each two of its query
  * heads, are float32, and their sum that of one rank that has both leaves. */
 TEST(shares_of_ranks_are_those_of_one)
@@ -415,4 +504,5 @@ TEST(others_are_not_taken)
 
 TEST_MAIN(cases_are_near_float64, drawn_cases_are_near_float64,
           layouts_and_orders_do_not_show,
+          ranks_that_cut_sequences_do_not_show,
           shares_of_ranks_are_those_of_one, others_are_not_taken)
