@@ -10,7 +10,8 @@ enum { EXCHANGE_BURSTS = 64 };
 /* Seconds in which a core gets a cache line that another one has just written:
  * the median of `bursts` (at most EXCHANGE_BURSTS), in each of which the line
  * goes round all threads several times. 0 with one thread, and where they have
- * so little of their cores that it took more than a tenth of a second. */
+ * so little of their cores that it took several times as long as between cores
+ * that are far from each other. */
 double threads_exchange(struct threads *threads, int bursts);
 
 #endif

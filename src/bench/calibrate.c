@@ -543,7 +543,7 @@ static status measure(struct calibration *c)
     note_works(c);
     TRY(calibrate_roundings(c, &roundings));
     left->roundings = roundings.left;
-    moments->pace.exchange_s = c->pace.farthest_s;
+    moments->pace.exchange_s = c->pace.middle_s;
     c->limit = 0.02 * c->request->seconds;
     TRY(measure_messages(c));
     TRY(measure_disk(c));

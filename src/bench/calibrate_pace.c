@@ -56,6 +56,9 @@ status pace_begin(struct calibration *c, int rows)
     TRY(arena_take_array(&c->arena, (size_t)p->most, sizeof *p->samples,
                          &memory));
     p->samples = memory;
+    TRY(arena_take_array(&c->arena, (size_t)rows, sizeof *p->nearest,
+                         &memory));
+    p->nearest = memory;
     if (c->request == NULL) return OK; /* of a test: its rows have no jobs */
     TRY(pace_burst(c, &seconds));
     p->last = math_log(seconds);
@@ -81,21 +84,25 @@ status pace_note(struct calibration *c)
 }
 
 /* Rounds while cores were far from each other do not count where a row has
- * others. */
+ * others. Few rows that have none do no harm: the middle one tells what the
+ * table holds for. */
 static void leave_out_far(struct pacing *p)
 {
+    double middle;
+
     for (int row = 0; row < p->rows; row++) {
         double nearest = INFINITY;
 
         for (int i = row; i < p->count; i += p->rows)
             if (p->samples[i].exchange_s < nearest)
                 nearest = p->samples[i].exchange_s;
-        if (nearest > p->farthest_s && nearest < INFINITY)
-            p->farthest_s = nearest;
+        p->nearest[row] = nearest;
         for (int i = row; i < p->count; i += p->rows)
             p->samples[i].far = nearest > 0 &&
                 sentinel_is_far(p->samples[i].exchange_s / nearest);
     }
+    middle = median_take(p->nearest, p->rows);
+    if (middle > p->middle_s && middle < INFINITY) p->middle_s = middle;
 }
 
 /* The mean of a row's rounds. */

@@ -57,8 +57,9 @@ struct pacing {
     double usual;            /* that all rows are brought to; 0: not yet */
     double last;             /* the latest */
     double exchange_s;       /* the latest */
-    double farthest_s;       /* the exchange in the nearest round of a row: the
-                              * longest of all rows */
+    double *nearest;         /* the exchange in the nearest round of each row */
+    double middle_s;         /* that of the middle row; the longest of all
+                              * tables */
     double found;            /* seconds of the row at hand */
     struct paced *samples;   /* of the table at hand: round by round, all its
                               * rows */

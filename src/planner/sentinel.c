@@ -65,7 +65,7 @@ struct sentinel moments_usual(const struct moments *m)
 
 /* Rows that were brought to one pace do not mind that it wandered. The pass
  * through the shared cache follows it as other works do. Cores may have been
- * far from each other for a while, but not in all rounds of a row. */
+ * far from each other for a while, but not in all rounds of most rows. */
 static struct slowness drift(const struct moments *m)
 {
     struct slowness apart = sentinel_slowness(m->after, m->before);

@@ -25,8 +25,9 @@ struct sentinel { double product_s, cache_s, memory_s, exchange_s; };
  * product_s seconds (0: they are not). While the machine's pace wandered,
  * products followed it to the power `products`, other works to `works`, and
  * rounds of a row still differed by `rest` (a deviation). Rounds while cores
- * were near each other count, where a row has one: each row has rounds in which
- * an exchange took no longer than exchange_s (0: not measured). */
+ * were near each other count, where a row has one: most rows have rounds in
+ * which an exchange took no longer than exchange_s, as far as that could be
+ * told (0: not measured). */
 struct pace { double product_s, products, works, rest, exchange_s; };
 
 /* The moments in which a profile was measured. */
