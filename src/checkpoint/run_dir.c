@@ -177,6 +177,11 @@ static bool has(const char *directory, const char *name)
     return false;
 }
 
+bool run_dir_exists(const char *path)
+{
+    return has(path, "config.yaml");
+}
+
 /* Files that only other trainers write. */
 static const struct {
     const char *file, *trainer, *how;

@@ -39,6 +39,8 @@ status run_dir_resume(struct run_dir *run, const char *path);
 status run_dir_clean(const struct run_dir *run);
 /* An existing run, to be read, also while another process trains. */
 status run_dir_read(struct run_dir *run, const char *path);
+/* Whether there is a run. */
+bool run_dir_exists(const char *path);
 void run_dir_close(struct run_dir *run); /* drops the lock */
 /* Where rank `rank` of the run in directory `run` logs; makes RUN/logs where
  * that is needed. */

@@ -288,22 +288,20 @@ static status try_address(struct trainer *t)
     const char *address = t->request->set->values.observe.prometheus;
     const char *mirror = t->request->set->values.checkpoint.mirror;
 
-    /* A run that goes on does so without it, too. */
-    if (mirror[0] != '\0' && !t->request->resume)
-        TRY(mirror_check(mirror, &t->writer));
-    return address[0] != '\0' ? prometheus_try(address) : OK;
+    if (address[0] != '\0') TRY(prometheus_try(address));
+    /* A run that goes on does so without it, too. A start that take_run will
+     * refuse takes the place in the storage from nobody. */
+    if (mirror[0] == '\0' || t->request->resume ||
+        run_dir_exists(t->request->set->values.run.dir))
+        return OK;
+    return mirror_check(mirror, &t->writer);
 }
 
 /* A generation that ended before its supervisor heard of its first step. */
 static bool begins_again(const struct trainer *t, const char *directory)
 {
-    char path[PATH_BYTES];
-
-    if (!t->files.local.used || board_generation() <= 1) return false;
-    if (path_join(path, sizeof path, directory, "config.yaml") == OK)
-        return file_exists(path);
-    status_clear();
-    return false;
+    return t->files.local.used && board_generation() > 1 &&
+           run_dir_exists(directory);
 }
 
 /* A rank of an earlier generation whose machine nobody reaches may hold the

@@ -271,6 +271,26 @@ if [ "$codes" = "0 78" ] &&
     lockstep compare "$(newest first.on)" "$(newest back.both)" >out 2>&1
 then ok "two resumed runs in one place: one sends"
 else bad "two resumed runs in one place: one sends" "$codes" log.first; fi
+# A start that is refused, as the run is there, takes the place from nobody.
+# shellcheck disable=SC2086
+held="config.yaml --run held $mirrored/models/of/held --set train.steps=4"
+# shellcheck disable=SC2086
+LOCKSTEP_FAULT=train.step:2:stop "$program" train $held >log.held 2>&1 &
+first=$!
+children="$children $first"
+stopped $first || bad "a start beside a run" "it did not get there" log.held
+# shellcheck disable=SC2086
+lockstep train $held >log 2>&1
+second=$?
+kill -CONT $first
+ended $first
+codes="$? $second"
+if [ "$codes" = "0 78" ] &&
+    lockstep fetch s3://models/of/held back.held >out 2>&1 &&
+    lockstep compare "$(newest held)" "$(newest back.held)" >out 2>&1
+then ok "a start that is refused takes the place from nobody"
+else bad "a start that is refused takes the place from nobody" "$codes" log.held
+fi
 # Where the storage does not know conditions: by what is read back, or when the
 # next step is sent.
 for how in ignored refused; do
