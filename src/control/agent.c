@@ -22,7 +22,7 @@
 
 enum { LOOK_MS = 50, REPORT_MS = 100, AGAIN_MS = 300, KNOCK_MS = 2000,
        KNOCK_LEAST_MS = 50,
-       REFUSED_AGAIN_MS = 2000, REFUSED_MS = 40000, /* beyond any silence */
+       REFUSED_AGAIN_MS = 2000, REFUSED_MS = 30000, SILENCE_MOST_MS = 1300000,
        ALONE_MS = 60000, FIRST_MS = 1800000,
        FILES_OWN = 20, FILES_EACH = 1 /* with the process of each place */ };
 
@@ -221,6 +221,11 @@ static void part(struct agent *agent)
     agent->parted_ns = clock_ns();
 }
 
+static int64_t tries_ms(const struct agent *agent)
+{
+    return REFUSED_MS + agent->refused.silence_ms;
+}
+
 /* Its own last connection may not have been missed yet, as where this machine
  * was started again: it tries until it must have been. */
 static void hear_refusal(struct agent *agent, const struct node_refused *said)
@@ -229,16 +234,18 @@ static void hear_refusal(struct agent *agent, const struct node_refused *said)
         agent->refused_ns = clock_ns();
         agent->refused = *said;
         agent->refused.why[sizeof said->why - 1] = '\0';
+        if (said->silence_ms < 0 || said->silence_ms > SILENCE_MOST_MS)
+            agent->refused.silence_ms = SILENCE_MOST_MS;
         fprintf(stderr, "agent     %s is not taken (%s); it tries again for "
-                "%d s\n", agent->name, agent->refused.why,
-                REFUSED_MS / 1000);
+                "%lld s\n", agent->name, agent->refused.why,
+                (long long)tries_ms(agent) / 1000);
     }
 }
 
 static status check_refusal(const struct agent *agent, bool busy)
 {
     if (agent->refused_ns == 0 || busy ||
-        clock_ns() - agent->refused_ns < (int64_t)REFUSED_MS * 1000000)
+        clock_ns() - agent->refused_ns < tries_ms(agent) * 1000000)
         return OK;
     FAIL(ERR_PEER, "%s does not take this agent: %s", agent->how->join,
          agent->refused.why);

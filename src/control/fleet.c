@@ -16,7 +16,7 @@ enum {
     FAR_MS = 1000,        /* longer patience with a node is worth a line */
     LEASE_STEP_MS = 500,  /* leases become longer by so much: few lines */
     END_MS = 2000,        /* for agents to hear that the run is over */
-    REFUSED_MS = 5000,    /* without a refusal, then one is worth a line */
+    REFUSED_MS = 5000,    /* between two lines about refusals */
     FENCE_MOST_MS = 10000 /* then a node whose ranks do not end is given up */
 };
 
@@ -394,11 +394,11 @@ static struct node *node_for(struct fleet *fleet,
 static void refuse(struct fleet *fleet, struct wire *wire,
                    const struct node_hello *hello, const char *why)
 {
-    struct node_refused refused = {""};
+    struct node_refused refused = {2 * patience_ms(wire->descriptor), ""};
 
-    if (clock_ns() > fleet->refused_ns)
-        fprintf(stderr, "node      %s is not taken: %s\n", hello->name, why);
-    fleet->refused_ns = clock_ns() + (int64_t)REFUSED_MS * 1000000;
+    if (clock_ns() > fleet->refused_ns &&
+        fprintf(stderr, "node      %s is not taken: %s\n", hello->name, why))
+        fleet->refused_ns = clock_ns() + REFUSED_MS * INT64_C(1000000);
     snprintf(refused.why, sizeof refused.why, "%s", why);
     if (wire_put(wire, WIRE_REFUSED, &refused, sizeof refused) != OK)
         status_clear();

@@ -48,7 +48,10 @@ struct node_hello {
     int32_t slots, places;
 };
 
-struct node_refused { char why[DOOR_SENTENCE_BYTES]; };
+struct node_refused {
+    int64_t silence_ms; /* its name may become free so late */
+    char why[DOOR_SENTENCE_BYTES];
+};
 
 struct order {
     uint64_t number;      /* of all orders of a run, from 1; 0: none */

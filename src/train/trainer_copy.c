@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "checkpoint/history.h"
 #include "control/board.h"
+#include "control/lease.h"
 #include "train/trainer_state.h"
 
 enum { NUMBER_BYTES = 24 };
@@ -49,6 +50,9 @@ static status write_since(const struct trainer *t)
 {
     char directory[PATH_BYTES], path[PATH_BYTES], line[NUMBER_BYTES];
 
+    /* A rank that was stopped here, and whose lease has ended, writes no older
+     * one over a newer. */
+    TRY(lease_holds(t->files.run.path, true));
     TRY(path_join(directory, sizeof directory, t->files.run.path, "control"));
     TRY(directory_make_own(directory));
     TRY(since_path(t, path));
