@@ -419,18 +419,19 @@ status rope_read_config(struct model *model, const struct json *config,
                         const char *source)
 {
     static const char *const keys[] = {"rope_parameters", "rope_scaling"};
-    double beside, first = 0; /* the base beside both, and in the first */
+    struct turned { double base, local; int rotary; } beside, first = {0};
     bool found = false;
 
     TRY(json_get_real_or(config, source, base_name(model), model->rope.base,
                          &model->rope.base));
-    beside = model->rope.base;
     if (has_share(model))
         TRY(read_share(model, config, source, share_name(model)));
     if (has_local(model))
         TRY(json_get_real_or(config, source, local_key,
                              model->rope.local_base,
                              &model->rope.local_base)); /* until v5 */
+    beside = (struct turned){model->rope.base, model->rope.local_base,
+                             model->rope.rotary};
     for (int i = 0; i < 2; i++) {
         const struct json *object = json_get(config, keys[i]);
         struct rope_scaling scaling = {0};
@@ -442,17 +443,22 @@ status rope_read_config(struct model *model, const struct json *config,
         if (object->kind != JSON_OBJECT)
             FAIL(ERR_CONFIG, "%s: %s is not an object", source, keys[i]);
         snprintf(where, sizeof where, "%s: %s", source, keys[i]);
-        model->rope.base = beside;
+        model->rope.base = beside.base;
+        model->rope.local_base = beside.local;
+        model->rope.rotary = beside.rotary;
         if (has_local(model) && json_get(object, full_key) != NULL)
             TRY(read_both(&scaling, object, where, model));
         else
             TRY(read_object(&scaling, object, where, model));
         if (found && (!rope_scaling_same(&scaling, &model->rope.scaling) ||
-                      model->rope.base != first))
+                      model->rope.base != first.base ||
+                      model->rope.local_base != first.local ||
+                      model->rope.rotary != first.rotary))
             FAIL(ERR_CONFIG, "%s: rope_parameters and rope_scaling "
                              "contradict each other; leave one out", source);
         model->rope.scaling = scaling;
-        first = model->rope.base;
+        first = (struct turned){model->rope.base, model->rope.local_base,
+                                model->rope.rotary};
         found = true;
     }
     TRY(check_base(source, base_name(model), model->rope.base));

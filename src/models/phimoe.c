@@ -64,5 +64,6 @@ const struct model_kind model_phimoe = {
     CONFIG_ROWS(rows), .biases.no_mlp = true, .window.may = true,
     .heads = HEADS_FILL_WIDTH, .moe.score = ROUTER_NEAR, .moe.experts = 16,
     .moe.top_k = 2, .moe.noise = 0.01, .biases.head = true,
+    .rope.base = 1000000,
     .build = decoder_build, .read_more = read_more, .settle = settle,
     .write_more = config_write_window};

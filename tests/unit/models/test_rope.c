@@ -9,18 +9,31 @@
 static const struct model start = {
     .rope.base = 10000, .context = 64, .head_width = 6};
 
-static status read_text(struct model *model, const char *text)
+static status read_from(struct model *model, const char *text)
 {
     const struct json *root;
     struct arena arena;
 
-    *model = start;
     arena_init(&arena, "config", 0);
     IS_OK(json_read(&root, &arena, text, strlen(text), "config.json"));
     const status result = rope_read_config(model, root, "config.json");
 
     arena_free(&arena);
     return result;
+}
+
+static status read_text(struct model *model, const char *text)
+{
+    *model = start;
+    return read_from(model, text);
+}
+
+/* The model turns a part of each head. */
+static status read_share(struct model *model, const char *text)
+{
+    *model = start;
+    model->kind = &model_stablelm;
+    return read_from(model, text);
 }
 
 /* One line, read again and as config.json, is the same scaling. */
@@ -161,6 +174,21 @@ TEST(config_json_is_read_strictly)
     EQUAL_INT(model.rope.scaling.kind, ROPE_PLAIN);
 }
 
+/* One object says which part of a head turns: the other does not. */
+TEST(parts_of_a_head_contradict_each_other)
+{
+    struct model model;
+
+    FAILS(read_share(&model, "{\"rope_parameters\": {\"rope_type\": "
+                     "\"default\", \"partial_rotary_factor\": 0.5}, "
+                     "\"rope_scaling\": {\"rope_type\": \"default\"}}"),
+          ERR_CONFIG, "contradict each other");
+    status_clear();
+    IS_OK(read_share(&model, "{\"rope_parameters\": {\"rope_type\": "
+                     "\"default\", \"partial_rotary_factor\": 0.5}}"));
+    EQUAL_INT(model.rope.rotary, start.head_width / 2);
+}
+
 /* The old length may stand beside the object, whatever knows it. */
 TEST(the_old_length_may_be_outside)
 {
@@ -216,6 +244,6 @@ TEST(longrope_has_two_lists)
 
 TEST_MAIN(every_kind_is_written_and_read_again,
           what_a_kind_does_not_know_is_refused,
-          config_json_is_read_strictly,
+          config_json_is_read_strictly, parts_of_a_head_contradict_each_other,
           the_old_length_may_be_outside, yarn_scales_cosines,
           longrope_has_two_lists)
