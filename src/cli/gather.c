@@ -34,20 +34,22 @@ static status gather_best(struct gathering *g, struct local_source *source)
     TRY(checkpoint_find_newest(g->run, newest, &step));
     TRY(checkpoint_best_known(newest, &best));
     g->best = best == step ? best : 0;
-    if (best <= 0 || best == step) return OK;
+    if (best <= 0 || best >= step) return OK;
     shards_close(&source->shards);
-    TRY_GOTO(done, result, local_source_newest(source, best + 1, &found,
-                                               &notice));
-    if (found == best) {
+    result = local_source_newest(source, best + 1, &found, &notice);
+    if (result == OK && found == best) {
         g->best = best;
         result = shards_gather(&source->shards, g->run, false);
-    } else {
+    } else { /* the newest is here, whatever older ones are */
+        const bool unread = result != OK;
+
+        result = unread ? text_printf(&notice, "%s", status_message()) : OK;
+        status_clear();
         fprintf(stderr, "notice    the validation loss was lowest at step "
                 "%lld, which is not whole here%s%s\n", (long long)best,
                 notice.length > 0 ? ": " : "",
                 notice.length > 0 ? notice.bytes : "");
     }
-done:
     text_free(&notice);
     return result;
 }
