@@ -224,6 +224,10 @@ $(CUDNN): tests/driver/cudnn.c tests/driver/cudnn_run.c tests/driver/cudnn.h src
 	mkdir -p $(@D)
 	$(CC) $(BASIC) -Itests/driver -fPIC -fvisibility=hidden -shared -o $@ $(filter %.c,$^) -ldl -lm -pthread
 driver: $(DRIVER) $(NVML) $(NCCL) $(CUBLASLT) $(CUDNN) $(PLUGINS)
+# What is there already is not left behind the plug-in.
+ifneq ($(filter %/device_cuda.so,$(PLUGINS)),)
+all: $(wildcard $(DRIVER) $(NVML) $(NCCL) $(CUBLASLT) $(CUDNN))
+endif
 
 # Unit tests: one program per tests/unit/<folder>/test_<file>.c. They are many:
 # the linker of LLVM, where it is, takes half the time.

@@ -10,7 +10,7 @@
 # after <!-- expect --> names lines that the output so far must contain; `...`
 # stands for anything. demo/ holds a small stand-in for what `make demo` makes.
 # mpirun runs as root with more ranks than cores, or not where Open MPI is absent.
-# The port 7077 of the loopback address becomes one by chance: others may run this.
+# Port 7077 of the loopback address becomes a drawn one: two checks may run at once.
 # A block ```sh that cannot be run here stands after <!-- not run: WHY -->, and is
 # listed; one after neither is a fault.
 # Files in docs/generated must equal what the program prints; the examples of

@@ -362,7 +362,7 @@ static const char *context_lacks(const struct stage *stage)
     if (stage->request.machine.attention != ATTENTION_BY_FLASH)
         return "numerics.grid_context is more than 1";
     return p->layout.method.ring
-               ? "keys go round in a ring, and context.kind=allgather does not"
+               ? "keys go round in a ring (context.kind=allgather has none)"
                : NULL;
 }
 

@@ -45,8 +45,8 @@ double cost_weights(const struct cost *cost, enum collective op,
 
 /* The seconds of a collective between the ranks that hold copies of a shard, if
  * any do. bytes: of all shards together. */
-static double cost_copies(const struct cost *cost, enum collective op,
-                          double bytes, double *guessed)
+static double cost_between_copies(const struct cost *cost, enum collective op,
+                                  double bytes, double *guessed)
 {
     const struct layout *l = cost->layout;
 
@@ -69,9 +69,9 @@ double cost_reduction(const struct cost *cost, double dense_bytes,
         return cost_weights(&whole, COLLECTIVE_ALL_REDUCE, dense_bytes,
                             expert_bytes, guessed);
     return cost_weights(cost, op, dense_bytes, expert_bytes, guessed) +
-           cost_copies(cost, l->parts[1] ? COLLECTIVE_REDUCE_SCATTER
-                                         : COLLECTIVE_ALL_REDUCE,
-                       dense_bytes + expert_bytes, guessed);
+           cost_between_copies(cost, l->parts[1] ? COLLECTIVE_REDUCE_SCATTER
+                                                 : COLLECTIVE_ALL_REDUCE,
+                               dense_bytes + expert_bytes, guessed);
 }
 
 double cost_messages(const struct cost *cost)
@@ -282,9 +282,9 @@ static status add_regather(struct tail *t, int rank)
             bytes * (tail_parameters(cost, rank) - experts), bytes * experts,
             &guessed);
     if (l->parts[1])
-        item.seconds += cost_copies(cost, COLLECTIVE_ALL_GATHER,
-                                    bytes * tail_parameters(cost, rank),
-                                    &guessed);
+        item.seconds += cost_between_copies(
+            cost, COLLECTIVE_ALL_GATHER, bytes * tail_parameters(cost, rank),
+            &guessed);
     item.seconds += owners_tell(cost, &guessed);
     item.guessed = guessed;
     item.ports = group_on_node(l, group) >= group.ranks ? 1 : 2;

@@ -22,7 +22,8 @@
 
 enum { SIGNALS_LAUNCHER = 1000 }; /* beside signals: the launcher is gone */
 
-/* From now until signals_restore. launched: by a launcher of MPI. */
+/* From now until signals_restore. launched: by a launcher of MPI, or
+ * by `lockstep launch`. */
 status signals_install(bool launched);
 /* Once more: libraries of MPI install handlers of their own when they begin
  * (UCX, for SIGHUP). Not where ranks are threads. */

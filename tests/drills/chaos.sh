@@ -105,7 +105,7 @@ draw() { # SEED
     of "" "" mirror
     storage=
     case $where in
-    local*) best= ;; # neither is made of shards of machines
+    local*) best= ;; # no mirror of shards, and no draw of their best
     *) [ -z "${drawn:+${STORAGE_PYTHON:-}}" ] || storage=s3://models/chaos/$1
     esac
     if [ -n "$best" ]; then

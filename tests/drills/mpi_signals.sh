@@ -138,12 +138,13 @@ orphans() { # MPI
     kill -9 "$child"
     wait "$child" 2>/dev/null
     for process in $(process_of "$run" 0) $(process_of "$run" 1); do
-        while kill -0 "$process" 2>/dev/null; do
+        while grep -q '^State:.[^ZX]' "/proc/$process/status" 2>/dev/null; do
             sleep 0.1
             tries=$((tries + 1))
             [ $tries -lt 600 ] && continue
             bad "$m: kill -9 of mpirun alone" "a rank goes on" log
             kill -9 "$process"
+            break
         done
     done
     if [ ! -e "$run/ckpt/latest" ]; then

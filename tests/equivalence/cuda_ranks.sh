@@ -389,6 +389,7 @@ echo 'const int lockstep_cuda_plugin[64] = {2, 46};' |
 other "an older plug-in" "it has another table of functions"
 rm -f other/device_cuda.so
 other "no plug-in" "this build has no kernels for GPUs"
+else echo "left out: other plug-ins; no cc"
 fi
 
 # ---- other commands ----

@@ -344,7 +344,7 @@ expect "attention that own kernels on tensor cores have not" 78 \
     plan config.yaml --set numerics.gpu=fast --set numerics.attention=flash \
     --set train.dtype=bfloat16 --set model.head_width=12
 expect "a ring on tensor cores" 78 \
-    "flash has no attention for this run: keys go round in a ring, and context.kind=allgather does not" \
+    "flash has no attention for this run: keys go round in a ring (context.kind=allgather has none)" \
     plan config.yaml --ranks 2 --set numerics.gpu=fast \
     --set numerics.attention=flash --set train.dtype=bfloat16 \
     --set model.head_width=8 --set data.sequence=512 --set mesh.context=2 \

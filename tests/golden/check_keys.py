@@ -7,8 +7,7 @@
 For each family it draws a config.json (check_drawn.py), lets transformers write it
 with all of its fields, gives each field that any family has other values, and leaves
 each out. The program may refuse a value (exit 78 or 65); where it takes it, its logits must be those
-of transformers in float64. Prints what is apart, and what transformers heeds and only
-a refusal answers is no fault. Exit 1: a field was passed over, or something failed
+of transformers in float64. Prints what differs; a refusal is no fault. Exit 1: a field was passed over, or something failed
 otherwise. Needs torch and transformers.
 """
 import argparse

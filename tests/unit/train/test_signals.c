@@ -119,7 +119,8 @@ static int orphan_asks(bool launched)
     if (parent == 0) {
         const pid_t self = getpid();
 
-        if (fork() > 0) { /* until the child has seen this one live */
+        if (fork() > 0) { /* until the child has seen this one live, or ends */
+            close(ends[1]);
             (void)!read(ends[0], &byte, 1);
             _exit(0);
         }
