@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* status.c - `lockstep status` and `lockstep incidents`: how a supervised run
  * is, and what happened to it. */
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "base/clock.h"
+#include "base/file.h"
 #include "checkpoint/run_dir.h"
 #include "cli/run.h"
 #include "cli/spent.h"
@@ -11,6 +16,8 @@
 #include "control/report.h"
 #include "control/straggler.h"
 #include "control/watch.h"
+
+enum { TAIL_BYTES = 1 << 16 }; /* that hold the last line of metrics */
 
 /* ---- status ---- */
 
@@ -169,16 +176,46 @@ static void print_status(const struct run_report *r, const char *run)
                            "--supervised\n", run, r->ranks);
 }
 
+/* The step of the last whole line of a file of metrics; 0: there is none. */
+static int64_t written_step(const char *path)
+{
+    char tail[TAIL_BYTES + 1];
+    struct stat found;
+    const char *line = NULL, *key;
+    int file;
+
+    if (!file_exists(path) || file_open_own(path, O_RDONLY, &file) != OK) {
+        status_clear();
+        return 0;
+    }
+    const bool known = fstat(file, &found) == 0;
+    const off_t from = known && found.st_size > TAIL_BYTES
+                           ? found.st_size - TAIL_BYTES : 0;
+    const ssize_t got = known ? pread(file, tail, TAIL_BYTES, from) : 0;
+
+    close(file);
+    tail[got > 0 ? got : 0] = '\0';
+    for (const char *at = tail; (key = strchr(at, '\n')) != NULL; at = key + 1)
+        if (at > tail || from == 0) line = at;
+    key = line != NULL ? strstr(line, "\"step\": ") : NULL;
+    return key != NULL ? strtoll(key + strlen("\"step\": "), NULL, 10) : 0;
+}
+
 status command_status(struct arguments *arguments)
 {
     const char *run = arguments->operands[0];
+    char metrics[PATH_BYTES];
     struct run_report report;
     struct run_dir place = {0};
     status result = OK;
 
     TRY(run_dir_read(&place, run));
+    memcpy(metrics, place.metrics, sizeof metrics);
     run_dir_close(&place);
     TRY(run_report_read(&report, run));
+    /* The journal has the steps of incidents alone. */
+    if (report.board == NULL && written_step(metrics) > 0)
+        report.step = written_step(metrics);
     if (arguments_has(arguments, "json"))
         result = print_status_json(&report, run);
     else

@@ -57,24 +57,39 @@ enum arrival {
     ARRIVED, /* it began the call, or a later one of the group */
     MISSING, /* it has called the group before, and no more */
     UNKNOWN  /* nothing: of another group; or its calls of this one are too
-              * long ago, or no report of its machine had one */
+              * long ago, or were not in the reports of its machine */
 };
+
+/* Whether calls after that one are not on record: of a rank on another machine
+ * each report has the newest few. */
+static bool has_gap_after(const struct flight *flight, uint64_t number)
+{
+    uint64_t newest = number, later = 0;
+
+    for (int i = 0; i < FLIGHT_ENTRIES; i++) {
+        const uint64_t other = flight->entries[i].number;
+
+        if (other > newest) newest = other;
+        later += other > number;
+    }
+    return newest - number > later;
+}
 
 static enum arrival arrival_of(const struct flight *flight,
                                const struct flight_entry *call)
 {
-    enum arrival found = UNKNOWN;
+    uint64_t last = 0;
 
-    for (int i = 0; i < FLIGHT_ENTRIES && found != ARRIVED; i++) {
+    for (int i = 0; i < FLIGHT_ENTRIES; i++) {
         const struct flight_entry *e = &flight->entries[i];
 
         if (e->number == 0 || e->context != call->context) continue;
-        found = MISSING;
         if (e->channel == call->channel && e->kind != COMM_SEND &&
             e->kind != COMM_RECV && e->call >= call->call)
-            found = ARRIVED;
+            return ARRIVED;
+        if (e->number > last) last = e->number;
     }
-    return found;
+    return last == 0 || has_gap_after(flight, last) ? UNKNOWN : MISSING;
 }
 
 /* The call that a rank has been in for longest, as `position` knows. */

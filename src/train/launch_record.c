@@ -148,7 +148,9 @@ void launch_record_resume(char *out, size_t size, const char *run, int ranks)
     char path[PATH_BYTES];
 
     quote(path, sizeof path, run);
-    if (board_generation() > 0) /* its supervisor starts the ranks */
+    if (board_has_agent())
+        snprintf(out, size, "the command of its supervisor, and its agents");
+    else if (board_generation() > 0) /* its supervisor starts the ranks */
         snprintf(out, size, "lockstep resume %s --ranks %d --supervised", path,
                  ranks);
     else if (launcher != NULL)

@@ -71,6 +71,10 @@ for slow in data:data.ahead@1:200 validation:validate.measure@0:1 \
     then ok "a slow $name: the run goes on without a supervisor"
     else bad "a slow $name: the run goes on without a supervisor" "it does not" \
         "log.$run.a"; fi
+    step=$(lockstep status "$run" --json 2>log |
+        sed -n 's/^ *"step": \([0-9]*\),$/\1/p' | head -n 1)
+    if [ "$step" = 400 ]; then ok "a slow $name: status says which step it has"
+    else bad "a slow $name: status says which step it has" "$step" log; fi
     if ! grep -q "incident" "$run/control/journal.jsonl" &&
         ! grep -q "its ranks end" "log.$run.a" "log.$run.b"
     then ok "a slow $name: no rank ends"

@@ -87,6 +87,32 @@ TEST(a_rank_without_a_record_did_not_arrive)
     close(file);
 }
 
+/* A rank was at step 144, and was said to miss a call of step 140, of which no
+ * report had a word. */
+TEST(a_rank_that_reports_left_out_may_have_arrived)
+{
+    int file;
+    struct board *board = open_board(&file);
+    struct flight *flight = &board->pages[1].flight;
+    char text[256];
+
+    enter(board, 1, 4, true);
+    flight->entries[5] = (struct flight_entry){
+        .number = 90, .call = 3, .context = 7, .began_ns = 1, .ended_ns = 2};
+    enter(board, 0, 50, false);
+    enter(board, 2, 50, false);
+    explain_waits(board, text);
+    EQUAL_TEXT(text, "all-reduce on group data (call 50): no record that these "
+                     "arrived: rank 1");
+    flight->entries[5].number = 2; /* the next call: none is left out */
+    explain_waits(board, text);
+    EQUAL_TEXT(text, "all-reduce on group data (call 50): did not arrive: "
+                     "rank 1");
+    flight_attach(NULL);
+    board_close(board);
+    close(file);
+}
+
 /* Ranks that wait for gathers in the background are in no call: nothing was
  * said. */
 TEST(a_rank_that_is_late_in_the_background_is_named)
@@ -172,6 +198,7 @@ TEST(nonsense_in_a_page_is_no_harm)
 
 TEST_MAIN(the_missing_rank_is_named,
           a_rank_without_a_record_did_not_arrive,
+          a_rank_that_reports_left_out_may_have_arrived,
           a_rank_that_is_late_in_the_background_is_named,
           the_newest_sign_of_life_counts,
           old_entries_give_way_to_new_ones,
