@@ -6,8 +6,10 @@
 
 #include "base/jobs.h"
 #include "planner/memory.h"
+#include "schedule/build.h"
 
-enum { STEADY = 1, /* fills of the pipeline: the first short step */
+enum { STEADY = 1, STEADY_V = 2, /* fills of the pipeline: the first short step;
+                                  * of one that goes there and back */
        TRIES = 3 };
 
 /* Two steps that differ in one fill of the pipeline. */
@@ -89,7 +91,9 @@ static void set_rates(struct prediction *p, double tokens_per_s)
 status search_time(const struct search_request *request, struct candidate *c)
 {
     const int all = c->layout.microbatches;
-    struct two_steps t = {.first = STEADY * c->layout.pipe,
+    const int fills = schedule_is(c->layout.schedule, SCHEDULE_V) ? STEADY_V
+                                                                 : STEADY;
+    struct two_steps t = {.first = fills * c->layout.pipe,
                           .fill = c->layout.pipe};
 
     c->timed = true;

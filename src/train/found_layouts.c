@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/meter.h"
 #include "base/jobs.h"
+#include "planner/search_families.h"
 #include "planner/memory.h"
 #include "schedule/known_schedules.h"
 #include "setup/balance.h"
@@ -228,7 +229,7 @@ void found_sort(struct found_layouts *h)
  * however few are to be shown. */
 static int planned(const struct found_layouts *h)
 {
-    enum { LEAST = 10 };
+    enum { LEAST = 32 };
 
     return h->top > LEAST || h->request.objective == OBJECTIVE_MEMORY ? h->top
                                                                       : LEAST;
@@ -399,6 +400,36 @@ static void keep_all(struct found_layouts *h, struct trials *t)
     }
 }
 
+static bool is_kept(const struct found_layouts *h, int i)
+{
+    for (int k = 0; k < h->kept_count; k++)
+        if (h->kept[k] == i) return true;
+    return false;
+}
+
+/* Whole stages may rank a schedule wrongly: the first few of each one are kept,
+ * too, to be timed by their own lists. */
+static void keep_schedules(struct found_layouts *h, struct trials *t)
+{
+    enum { FEW = 4 };
+    int seen[SEARCH_SCHEDULES] = {0};
+
+    for (int i = 0; i < h->search.count && h->kept_count < TOP_MOST; i++) {
+        struct candidate *c = &h->search.found[i];
+        bool grid = false;
+
+        if (!is_timed(c)) continue;
+        const int schedule = search_schedule_of(&c->layout);
+
+        if (seen[schedule]++ >= FEW) continue;
+        if (is_kept(h, i) || c->refused) continue;
+        try_next(t, i, 1);
+        if (t->count == 0 || !take_trial(t, c, &grid)) continue;
+        if (c->walked) c->score = found_score(h, i);
+        insert(h, i, true, grid);
+    }
+}
+
 static status keep_best(struct found_layouts *h)
 {
     void *memory = NULL;
@@ -408,6 +439,9 @@ static status keep_best(struct found_layouts *h)
 
     t->h = h;
     keep_all(h, t);
+    if (h->request.as == AS_LOCKSTEP && h->kept_count > 0 &&
+        h->request.objective != OBJECTIVE_MEMORY)
+        keep_schedules(h, t);
     memory_free(t);
     return OK;
 }

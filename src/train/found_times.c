@@ -67,10 +67,10 @@ static void guess_all(struct found_layouts *h)
     }
 }
 
-/* The first of those that are shown that is not timed as by `plan`; -1. */
+/* The first of the best that is not timed as by `plan`; -1. */
 static int first_guessed(const struct found_layouts *h)
 {
-    for (int k = 0; k < h->kept_count && k < h->top; k++)
+    for (int k = 0; k < h->kept_count; k++)
         if (!h->search.found[h->kept[k]].walked) return k;
     return -1;
 }
@@ -270,7 +270,7 @@ static void walk_next(struct walks *w, int k)
     double left = h->left;
 
     w->count = 0;
-    for (; k < h->kept_count && k < h->top; k++) {
+    for (; k < h->kept_count; k++) {
         const struct candidate *c = &h->search.found[h->kept[k]];
 
         if (c->walked || walks_twin(w, k)) continue;
