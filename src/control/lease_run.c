@@ -1,46 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lease_run.c - ranks ask whether they may write into the run's directory. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include "base/clock.h"
-#include "base/file.h"
 #include "control/board.h"
 #include "control/lease.h"
+#include "control/run_number.h"
 
-enum { WAIT_MS = 500, READ_AGAIN_MS = 1000, NUMBER_BYTES = 24 };
+enum { WAIT_MS = 500, READ_AGAIN_MS = 1000 };
 
-static status path_of(const char *run, char path[PATH_BYTES])
-{
-    char directory[PATH_BYTES];
-
-    TRY(path_join(directory, sizeof directory, run, "control"));
-    return path_join(path, PATH_BYTES, directory, "generation");
-}
+static const char file_name[] = "generation";
 
 status lease_announce(const char *run, uint64_t generation)
 {
-    char path[PATH_BYTES], line[NUMBER_BYTES];
-
-    TRY(path_of(run, path));
-    snprintf(line, sizeof line, "%llu\n", (unsigned long long)generation);
-    return file_write_atomic(path, line, strlen(line));
-}
-
-/* 0: unknown. A disk that fails replaces nobody. */
-static uint64_t announced(const char *run)
-{
-    struct text text = {0};
-    char path[PATH_BYTES];
-    uint64_t number = 0;
-
-    if (path_of(run, path) == OK && file_exists(path) &&
-        file_read_own(path, NUMBER_BYTES, &text) == OK)
-        number = strtoull(text.bytes, NULL, 10);
-    status_clear();
-    text_free(&text);
-    return number;
+    return run_number_write(run, file_name, generation);
 }
 
 /* The agent may be about to renew it. */
@@ -73,7 +45,8 @@ status lease_holds(const char *run, bool now)
                     (int64_t)READ_AGAIN_MS * 1000000)
         return OK;
     atomic_store(&read_ns, clock_ns());
-    newest = announced(run);
+    newest = run_number_read(run, file_name); /* a disk that fails replaces
+                                               * nobody */
     if (newest <= board_generation()) return OK;
     FAIL(ERR_PEER, "generation %llu has been replaced by generation %llu",
          (unsigned long long)board_generation(), (unsigned long long)newest);

@@ -9,9 +9,8 @@
 #include "checkpoint/history.h"
 #include "control/board.h"
 #include "control/lease.h"
+#include "control/run_number.h"
 #include "train/trainer_state.h"
-
-enum { NUMBER_BYTES = 24 };
 
 /* Steps that had been made were undone. */
 static bool undoes(const struct ledger_event *event)
@@ -38,41 +37,19 @@ void trainer_copy_layout(struct trainer *t)
 /* RUN/control/copies: the generation that last began without copies. Memory of
  * a machine that was away meanwhile may have newer steps, whose lines are cut
  * by now. */
-static status since_path(const struct trainer *t, char path[PATH_BYTES])
-{
-    char directory[PATH_BYTES];
-
-    TRY(path_join(directory, sizeof directory, t->files.run.path, "control"));
-    return path_join(path, PATH_BYTES, directory, "copies");
-}
+static const char since_name[] = "copies";
 
 static status write_since(const struct trainer *t)
 {
-    char directory[PATH_BYTES], path[PATH_BYTES], line[NUMBER_BYTES];
+    char directory[PATH_BYTES];
 
     /* A rank that was stopped here, and whose lease has ended, writes no older
      * one over a newer. */
     TRY(lease_holds(t->files.run.path, true));
     TRY(path_join(directory, sizeof directory, t->files.run.path, "control"));
     TRY(directory_make_own(directory));
-    TRY(since_path(t, path));
-    snprintf(line, sizeof line, "%lld\n", (long long)t->copies_since);
-    return file_write_atomic(path, line, strlen(line));
-}
-
-/* 0: the file is not there, or cannot be read. */
-static int64_t read_since(const struct trainer *t)
-{
-    struct text text = {0};
-    char path[PATH_BYTES];
-    int64_t since = 0;
-
-    if (since_path(t, path) == OK && file_exists(path) &&
-        file_read_own(path, NUMBER_BYTES, &text) == OK)
-        since = strtoll(text.bytes, NULL, 10);
-    status_clear();
-    text_free(&text);
-    return since;
+    return run_number_write(t->files.run.path, since_name,
+                            (uint64_t)t->copies_since);
 }
 
 static bool leads_files(const struct trainer *t)
@@ -99,7 +76,8 @@ void trainer_copy_plan(struct trainer *t)
 status trainer_copy_open(struct trainer *t)
 {
     double since = board_mine() != NULL && leads_files(t)
-                       ? (double)read_since(t) : 0;
+                       ? (double)run_number_read(t->files.run.path,
+                                                 since_name) : 0;
 
     TRY(team_largest(&t->team, &since, 1));
     t->copies_since = (int64_t)since;
