@@ -201,21 +201,32 @@ static int64_t written_step(const char *path)
     return key != NULL ? strtoll(key + strlen("\"step\": "), NULL, 10) : 0;
 }
 
+/* Reads the report of what is a run, and says where its metrics are. */
+static status open_report(const char *run, char metrics[PATH_BYTES],
+                          struct run_report *report)
+{
+    struct run_dir place = {0};
+
+    TRY(run_dir_read(&place, run));
+    memcpy(metrics, place.metrics, sizeof place.metrics);
+    run_dir_close(&place);
+    return run_report_read(report, run);
+}
+
 status command_status(struct arguments *arguments)
 {
     const char *run = arguments->operands[0];
     char metrics[PATH_BYTES];
     struct run_report report;
-    struct run_dir place = {0};
     status result = OK;
 
-    TRY(run_dir_read(&place, run));
-    memcpy(metrics, place.metrics, sizeof metrics);
-    run_dir_close(&place);
-    TRY(run_report_read(&report, run));
+    TRY(open_report(run, metrics, &report));
     /* The journal has the steps of incidents alone. */
-    if (report.board == NULL && written_step(metrics) > 0)
-        report.step = written_step(metrics);
+    if (report.board == NULL) {
+        const int64_t step = written_step(metrics);
+
+        if (step > 0) report.step = step;
+    }
     if (arguments_has(arguments, "json"))
         result = print_status_json(&report, run);
     else
@@ -432,14 +443,10 @@ status command_incidents(struct arguments *arguments)
     const char *run = arguments->operands[0];
     const bool explain = arguments_has(arguments, "explain");
     struct run_report report;
-    struct run_dir place = {0};
     char metrics[PATH_BYTES];
     status result;
 
-    TRY(run_dir_read(&place, run));
-    memcpy(metrics, place.metrics, sizeof metrics);
-    run_dir_close(&place);
-    TRY(run_report_read(&report, run));
+    TRY(open_report(run, metrics, &report));
     if (arguments_has(arguments, "json")) {
         result = print_incidents_json(&report, run, metrics);
         run_report_free(&report);

@@ -8,9 +8,9 @@
 #include "planner/memory.h"
 #include "schedule/build.h"
 
-enum { STEADY = 1, STEADY_V = 2, /* fills of the pipeline: the first short step;
-                                  * of one that goes there and back */
-       TRIES = 3 };
+/* How many times the first short step fills the pipeline. A V fills it on the
+ * way there and on the way back. */
+enum { STEADY = 1, STEADY_V = 2, TRIES = 3 };
 
 /* Two steps that differ in one fill of the pipeline. */
 struct two_steps {

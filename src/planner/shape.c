@@ -59,7 +59,7 @@ static void count_eager(struct shape *shape, const struct step *step,
     struct moved_elements *f = &shape->eager[0], *b = &shape->eager[1];
 
     if (kind == LAYER_NORM) {
-        const bool root = strcmp(step->layer->name, "rmsnorm") == 0;
+        const bool root = p->slots[step->aux].width == 1; /* no mean */
 
         f->whole += elements / 2 * (root ? rms.f : layer.f);
         b->whole += elements / 2 * (root ? rms.b : layer.b);
