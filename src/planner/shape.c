@@ -59,7 +59,9 @@ static void count_eager(struct shape *shape, const struct step *step,
     struct moved_elements *f = &shape->eager[0], *b = &shape->eager[1];
 
     if (kind == LAYER_NORM) {
-        const bool root = p->slots[step->aux].width == 1; /* no mean */
+        /* It keeps no mean. Norms of heads keep nothing. */
+        const bool root = step->aux >= 0 &&
+                          p->slots[step->aux].width == 1;
 
         f->whole += elements / 2 * (root ? rms.f : layer.f);
         b->whole += elements / 2 * (root ? rms.b : layer.b);
