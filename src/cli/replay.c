@@ -7,8 +7,6 @@
 
 #include "base/file.h"
 
-enum { READERS = 16 };
-
 /* Keeps the differences that are largest, the first of them the most. */
 static void keep_difference(struct replayed *out,
                             const struct replay_difference *d)
@@ -273,10 +271,16 @@ static status path_of(char out[PATH_BYTES], const char *path,
 static status read_all(struct replayed *out, const struct forecast *f,
                        struct steps *steps, const char *path)
 {
-    struct replay_trace readers[READERS] = {{.path = NULL}};
-    char own[READERS][PATH_BYTES];
-    status result = OK;
+    const size_t ranks = (size_t)f->layout.pipe;
+    void *memory = NULL, *paths = NULL;
+    struct replay_trace *readers;
+    char (*own)[PATH_BYTES];
+    status result;
 
+    TRY(memory_take(ranks, sizeof *readers, &memory));
+    readers = memory;
+    TRY_GOTO(done, result, memory_take(ranks, sizeof *own, &paths));
+    own = paths;
     for (int i = 0; i < f->layout.pipe; i++) {
         readers[i].list = &steps->lists.lists[i];
         readers[i].path = own[i];
@@ -289,6 +293,8 @@ static status read_all(struct replayed *out, const struct forecast *f,
     result = replay_steps(out, steps, readers);
 done:
     for (int i = 0; i < f->layout.pipe; i++) replay_trace_free(&readers[i]);
+    memory_free(paths);
+    memory_free(memory);
     return result;
 }
 

@@ -154,6 +154,15 @@ agrees "simulate --perturb" simulate.[12]
 must train config.yaml --run traced --trace trace.json
 prints replay.1 0 simulate config.yaml --machine cpu --replay trace.json --json
 agrees "simulate --replay" replay.1
+# As many traces as a step of lists may have pipe ranks.
+deep="config.yaml --ranks 32 --set mesh.pipe=32 --set model.layers=32
+    --set train.micro_batch=1"
+# shellcheck disable=SC2086 # words
+{
+must train $deep --run deep --trace deep.json --set train.steps=6
+prints replay.2 0 simulate $deep --machine cpu --replay deep.rank-0.json --json
+}
+agrees "simulate --replay" replay.[12]
 
 prints budget.1 0 budget --days 30 --machine h100 --json
 prints budget.2 0 budget --tokens 1e13 --machine h100 --json --watts 700 --price 2 \
