@@ -33,12 +33,14 @@ static status add_text(struct layouts *layouts, bool optional,
     const char *ranks = strstr(layout->text, "ranks=");
 
     if (ranks == NULL) return OK;
-    layout->ranks = (int)strtol(ranks + 6, &end, 10);
-    if ((*end != '\0' && *end != ' ' && *end != '\t') || layout->ranks < 1 ||
-        layout->ranks > RANKS_MOST)
+    const long count = strtol(ranks + 6, &end, 10);
+
+    if ((*end != '\0' && *end != ' ' && *end != '\t') || count < 1 ||
+        count > RANKS_MOST)
         FAIL(ERR_CONFIG, "%s: a layout of verify has 1 to %d ranks; layouts "
              "with fewer ranks must give the same bits", ranks,
              (int)RANKS_MOST);
+    layout->ranks = (int)count;
     return OK;
 }
 

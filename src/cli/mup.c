@@ -10,7 +10,7 @@
 #include "cli/table.h"
 #include "proof/coordinates.h"
 
-enum { WIDTHS_MAX = 8, STEPS_MOST = 1000 };
+enum { WIDTHS_MAX = 8, WIDTH_MOST = 1 << 20, STEPS_MOST = 1000 };
 
 static const char *const titles[2] = {"standard", "muP"};
 
@@ -30,11 +30,11 @@ static status read_widths(struct checking *c, const char *text)
         const long width = strtol(text, &end, 10);
 
         if (end == text || (*end != ',' && *end != '\0') || width < 1 ||
-            c->count == WIDTHS_MAX ||
+            width > WIDTH_MOST || c->count == WIDTHS_MAX ||
             (c->count > 0 && (double)width <= c->widths[c->count - 1]))
             FAIL(ERR_USAGE, "--widths: %.60s is not a list of at most %d "
-                            "growing widths, such as 64,128,256", text,
-                 WIDTHS_MAX);
+                            "growing widths up to %d, such as 64,128,256", text,
+                 WIDTHS_MAX, WIDTH_MOST);
         c->widths[c->count++] = (double)width;
         text = end + (*end == ',');
     }
@@ -245,7 +245,7 @@ status command_mup(struct arguments *arguments)
 
     TRY(read_widths(&c, arguments_text(arguments, "widths", "64,128,256")));
     TRY(arguments_integer(arguments, "steps", 1, STEPS_MOST, &c.steps));
-    TRY(arguments_integer(arguments, "base", 1, 1 << 20, &c.base));
+    TRY(arguments_integer(arguments, "base", 1, WIDTH_MOST, &c.base));
     TRY(directory_make_temporary(c.cache, "mup"));
     result = check(&c);
     for (int p = 0; p < 2; p++)

@@ -358,6 +358,11 @@ grep -q "2 of 2 curves are the first one" curves.svg &&
     ok "the picture says that curves are equal" ||
     bad "the picture says that curves are equal" "it does not"
 
+echo 'ranks=4294967298 mesh.data=2' >layouts.txt
+expect "verify of too many ranks" 78 \
+    "ranks=4294967298 mesh.data=2: a layout of verify has 1 to 64" \
+    verify config.yaml --layouts layouts.txt --steps 1
+
 # --- numbers that explode ---
 refused "a gradient that overflows" 76 "is not finite" --set train.steps=100 \
     --set optimizer.warmup=0 --set optimizer.schedule=constant \

@@ -214,4 +214,6 @@ for name in muon soap adafactor; do
 done
 expect "widths that do not fit" 78 "choose widths" \
     mup config.yaml --widths 24,25
+expect "a width beyond all" 2 "growing widths up to 1048576" \
+    mup config.yaml --widths 24,9223372036854775800
 report
