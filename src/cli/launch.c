@@ -123,6 +123,7 @@ status command_launch(struct arguments *arguments)
     if (result == OK) result = launch(&crew, signals, arguments);
     crew_close(&crew);
     close(signals);
+    crew_signals(&set);
     sigprocmask(SIG_UNBLOCK, &set, NULL);
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
 }
