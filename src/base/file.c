@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/mapped_files.h"
+#include "base/temporaries.h"
 
 static status open_to_read(const char *path, int flags, int *descriptor,
                            struct stat *facts)
@@ -226,8 +227,10 @@ static status write_beside(const char *path, const struct writing *writing)
 
     TRY(file_temporary_name(path, temporary));
     TRY(file_place_open(&place, path));
+    if (writing->named) temporary_note(temporary);
     result = write_then_rename(&place, temporary + (place.name - path), path,
                                writing);
+    if (writing->named) temporary_forget(temporary);
     file_place_close(&place);
     return result;
 }
@@ -429,7 +432,10 @@ status directory_make_temporary(char *out, const char *name)
     const int length = snprintf(out, PATH_BYTES, "%s/lockstep-%s-XXXXXX",
                                 place, name);
 
-    if (length < PATH_BYTES && mkdtemp(out) != NULL) return OK;
+    if (length < PATH_BYTES && mkdtemp(out) != NULL) {
+        temporary_note(out);
+        return OK;
+    }
     out[0] = '\0';
     FAIL(ERR_IO, "%.200s: cannot make a temporary directory there: %s; TMPDIR "
          "can name another place", place,

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include "base/temporaries.h"
 
 enum {
     FILE_MODE = 0666, FILE_MODE_LEAST = 0600, /* further cut by the umask */
@@ -376,6 +377,7 @@ status directory_remove(const char *path)
     snprintf(around, sizeof around, "%.*s",
              slash == NULL ? 0 : (int)(slash - whole) + 1, whole);
     result = remove_entry(place.directory, place.name, around, 0);
+    temporary_forget(path);
     file_place_close(&place);
     return result;
 }

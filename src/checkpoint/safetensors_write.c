@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/fault.h"
+#include "base/temporaries.h"
 #include "checkpoint/parts.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/transfer.h"
@@ -173,22 +174,29 @@ static status leave_holes(const struct safetensors_writer *writer)
          (long long)writer->file_bytes, strerror(errno));
 }
 
+enum opening { OPENING_WHOLE, OPENING_ALONE, OPENING_PART };
+
 static status open_new(struct safetensors_writer *writer, const char *path,
                        const struct safetensors_tensor *tensors, int count,
-                       bool holes)
+                       enum opening opening)
 {
+    char name[PATH_BYTES];
+
     memset(writer, 0, sizeof *writer);
     writer->tensors = tensors;
     writer->count = count;
     TRY(copy_path(&writer->path, path, ""));
     TRY(plan_file(writer));
-    TRY(copy_path(&writer->temporary, path, ".tmp"));
+    if (opening == OPENING_ALONE) TRY(file_temporary_name(path, name));
+    TRY(copy_path(&writer->temporary, opening == OPENING_ALONE ? name : path,
+                  opening == OPENING_ALONE ? "" : ".tmp"));
+    if (opening == OPENING_ALONE) temporary_note(name);
     /* A file that an interrupted run left under this name is worthless. O_EXCL
      * then refuses a link that another process puts there. */
     unlink(writer->temporary);
     TRY(file_open_own(writer->temporary, O_WRONLY | O_CREAT | O_EXCL,
                       &writer->descriptor));
-    TRY(holes ? leave_holes(writer) : reserve(writer));
+    TRY(opening == OPENING_PART ? leave_holes(writer) : reserve(writer));
     return transfer_write(writer->descriptor, writer->path, 0,
                           writer->header.bytes, writer->header.length);
 }
@@ -198,7 +206,15 @@ status safetensors_writer_open(struct safetensors_writer *writer,
                                const struct safetensors_tensor *tensors,
                                int count)
 {
-    return open_new(writer, path, tensors, count, false);
+    return open_new(writer, path, tensors, count, OPENING_WHOLE);
+}
+
+status safetensors_writer_open_alone(struct safetensors_writer *writer,
+                                     const char *path,
+                                     const struct safetensors_tensor *tensors,
+                                     int count)
+{
+    return open_new(writer, path, tensors, count, OPENING_ALONE);
 }
 
 status safetensors_writer_open_part(struct safetensors_writer *writer,
@@ -206,7 +222,7 @@ status safetensors_writer_open_part(struct safetensors_writer *writer,
                                     const struct safetensors_tensor *tensors,
                                     int count)
 {
-    return open_new(writer, path, tensors, count, true);
+    return open_new(writer, path, tensors, count, OPENING_PART);
 }
 
 status safetensors_writer_join(struct safetensors_writer *writer,
@@ -273,6 +289,7 @@ status safetensors_writer_commit(struct safetensors_writer *writer)
     if (rename(writer->temporary, writer->path) != 0)
         FAIL(ERR_IO, "%s: cannot be renamed from %s: %s", writer->path,
              transfer_name(writer->temporary), strerror(errno));
+    temporary_forget(writer->temporary);
     free_path(&writer->temporary);
     if (slash)
         TRY_GOTO(done, result,
@@ -287,7 +304,10 @@ done:
 void safetensors_writer_free(struct safetensors_writer *writer)
 {
     if (writer->descriptor > 0) close(writer->descriptor);
-    if (writer->temporary && !writer->joined) unlink(writer->temporary);
+    if (writer->temporary && !writer->joined) {
+        unlink(writer->temporary);
+        temporary_forget(writer->temporary);
+    }
     free_path(&writer->path);
     free_path(&writer->temporary);
     memory_free(writer->first);

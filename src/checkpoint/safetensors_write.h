@@ -39,6 +39,12 @@ status safetensors_writer_open(struct safetensors_writer *writer,
                                const char *path,
                                const struct safetensors_tensor *tensors,
                                int count);
+/* The same under a name that nobody else has, for a file that a user named:
+ * path.tmp may be the user's, or of another call. */
+status safetensors_writer_open_alone(struct safetensors_writer *writer,
+                                     const char *path,
+                                     const struct safetensors_tensor *tensors,
+                                     int count);
 /* Like safetensors_writer_open, for a file of which only a part will be
  * written. */
 status safetensors_writer_open_part(struct safetensors_writer *writer,

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/fault.h"
 #include "base/mapped_files.h"
+#include "base/temporaries.h"
 #include "data/little_endian.h"
 #include "data/token_foreign.h"
 #include "data/token_pages.h"
@@ -397,6 +398,7 @@ status token_writer_open(struct token_writer *writer, const char *path,
     copy_digest(writer->source, source);
     TRY(file_temporary_name(path, writer->temporary)); /* so `path` fits, too */
     snprintf(writer->path, PATH_BYTES, "%s", path);
+    temporary_note(writer->temporary);
     TRY(file_create(writer->temporary, &writer->file));
     if (fwrite(empty, 1, sizeof empty, writer->file) != sizeof empty)
         return system_failure(writer);
@@ -539,6 +541,7 @@ status token_writer_close(struct token_writer *writer)
     writer->file = NULL;
     if (fclose(file) != 0 || rename(writer->temporary, writer->path) != 0)
         return system_failure(writer);
+    temporary_forget(writer->temporary);
     writer->temporary[0] = 0;
     return seal_written(writer);
 }
@@ -546,7 +549,10 @@ status token_writer_close(struct token_writer *writer)
 void token_writer_free(struct token_writer *writer)
 {
     if (writer->file != NULL) fclose(writer->file);
-    if (writer->temporary[0] != 0) unlink(writer->temporary);
+    if (writer->temporary[0] != 0) {
+        unlink(writer->temporary);
+        temporary_forget(writer->temporary);
+    }
     memory_free(writer->starts);
     token_pages_free(&writer->pages);
     text_free(&writer->mask);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/temporaries.h"
 #include "checkpoint/convert.h"
 #include "inference/companions.h"
 #include "inference/merge.h"
@@ -79,6 +80,7 @@ static status make_aside(struct exporting *e, const char *directory)
         FAIL(ERR_IO, "%s: cannot make a directory beside it: %s", directory,
              strerror(errno));
     }
+    temporary_note(e->aside);
     return OK;
 }
 
@@ -534,6 +536,7 @@ static status finish(struct exporting *e, const char *directory)
     if (rename(e->aside, directory) != 0)
         FAIL(ERR_IO, "%s: cannot be put in place: %s", directory,
              strerror(errno));
+    temporary_forget(e->aside);
     e->aside[0] = 0;
     return directory_sync(directory);
 }

@@ -153,7 +153,8 @@ static status prepare(struct scoring *s, const struct score_request *request)
         .shape = {s->sequences, s->length, s->session.model.vocab}};
     s->stage.run.logits.read = write_logits;
     s->stage.run.logits.argument = s;
-    return safetensors_writer_open(&s->logits, request->logits, &s->tensor, 1);
+    return safetensors_writer_open_alone(&s->logits, request->logits,
+                                         &s->tensor, 1);
 }
 
 static void fill_batch(struct scoring *s, int64_t index)

@@ -212,8 +212,8 @@ status session_parts_write(const struct session_parts *parts,
 
     TRY_GOTO(done, result, describe(parts, &tensors, &count));
     TRY_GOTO(done, result, memory_take(TRANSFER_BYTES, 1, &buffer));
-    TRY_GOTO(done, result, safetensors_writer_open(&writer, path, tensors,
-                                                   count));
+    TRY_GOTO(done, result, safetensors_writer_open_alone(&writer, path,
+                                                         tensors, count));
     TRY_GOTO(done, result, put_all(&to, parts, buffer));
     TRY_GOTO(done, result, safetensors_writer_commit(&writer));
 done:

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/temporaries.h"
 #include "base/text.h"
 
 /* A string in quotes; names are ours and labels are group names, but a quote in
@@ -149,6 +150,7 @@ status trace_file_write(const struct meter *meter, int rank,
 
     TRY(file_temporary_name(path, draft));
     TRY(file_create(draft, &file));
+    temporary_note(draft);
     result = write_all(meter, rank, title, file, path);
     if (fclose(file) != 0 && result == OK)
         result = status_fail(ERR_IO, __FILE__, __LINE__,
@@ -158,6 +160,7 @@ status trace_file_write(const struct meter *meter, int rank,
         result = status_fail(ERR_IO, __FILE__, __LINE__,
                              "%s cannot be put in place", path);
     if (result != OK) remove(draft);
+    temporary_forget(draft);
     return result;
 }
 

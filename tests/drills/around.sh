@@ -74,6 +74,53 @@ for fault in checkpoint.tensor:3:kill file.write:2:kill; do
 done
 expect "export over something" 78 "exported" export whole exported
 
+# A signal takes with it what would have been renamed, and temporary places.
+left() { ls -A . temporary; }
+interrupted() { # NAME FAULT ARGUMENT...
+    local code
+    mkdir -p temporary
+    touch log before there after
+    left >before
+    LOCKSTEP_FAULT=$2:stop TMPDIR=$PWD/temporary "$program" "${@:3}" >log 2>&1 &
+    child=$!
+    children="$children $child"
+    if ! stopped $child; then
+        bad "$1: interrupted" "it never came to $2" log
+        return
+    fi
+    left >there
+    kill -TERM $child
+    kill -CONT $child
+    ended $child 2>/dev/null
+    code=$?
+    left >after
+    if [ $code -ne 143 ]; then bad "$1: interrupted" "exit $code" log
+    elif cmp -s before there; then bad "$1: interrupted" "nothing was there"
+    elif ! cmp -s before after; then
+        bad "$1: interrupted" "left $(comm -13 before after | tr '\n' ' ')"
+    else ok "$1: interrupted, and nothing is left"; fi
+}
+echo '[[1, 2, 3, 4]]' >ids.json
+interrupted export checkpoint.tensor:3 export whole out.e
+interrupted score checkpoint.tensor:1 score whole --tokens ids.json --logits l
+interrupted gradients checkpoint.tensor:2 score whole --tokens ids.json \
+    --gradients l
+interrupted tokenize tokens.write:1 tokenize tokenizer.json text.jsonl \
+    --out one.tokens
+interrupted "tokenizer train" file.rename:1 tokenizer train text.jsonl \
+    --vocab 300 --out other.json
+interrupted "a picture" file.rename:1 plan config.yaml --explain memory \
+    --draw memory.svg
+interrupted "data show" tokens.write:1 data show config.yaml --set data.cache=
+interrupted verify tokens.write:1 verify config.yaml --steps 1 --set data.cache=
+interrupted mup tokens.write:1 mup config.yaml --widths 24,48 --steps 1 \
+    --set data.cache=
+# The user's own file of nearly that name.
+echo mine >l.tmp
+must score whole --tokens ids.json --logits l
+[ "$(cat l.tmp)" = mine ] && ok "score leaves another file alone" ||
+    bad "score leaves another file alone" "$(ls l*)"
+
 # --- weights of another run ---
 must train config.yaml --run from --set init.from=whole --set train.steps=3
 must train config.yaml --run from-exported --set init.from=exported \

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* temporaries.h - files and directories that go with the process, also where
+ * Ctrl-C, SIGTERM or SIGHUP ends it.
+ *
+ * A result is written beside its place and renamed. Whoever writes it removes
+ * it after an error; a signal leaves nobody to do so, and of a long command
+ * gigabytes would stay. So they are noted while they are there, and a handler
+ * removes them before the signal has its usual effect. */
+#ifndef LOCKSTEP_BASE_TEMPORARIES_H
+#define LOCKSTEP_BASE_TEMPORARIES_H
+
+/* Takes these signals where they have their default action. Programs that
+ * handle them otherwise later, such as a training run, replace it. */
+void temporaries_guard(void);
+/* Before it is made: a file, or a directory with all that is in it. Its name
+ * must be no other process's. Where there are too many it is not noted. */
+void temporary_note(const char *path);
+/* After it was renamed or removed; one that was not noted changes nothing. */
+void temporary_forget(const char *path);
+
+#endif
