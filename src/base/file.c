@@ -362,6 +362,14 @@ bool file_exists(const char *path)
     return stat(path, &facts) == 0;
 }
 
+bool file_is_same(const char *one, const char *other)
+{
+    struct stat a, b;
+
+    return stat(one, &a) == 0 && stat(other, &b) == 0 && S_ISREG(a.st_mode) &&
+           a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 bool file_is_gone(const char *path)
 {
     struct stat facts;

@@ -96,6 +96,8 @@ void file_map_close(struct file_map *map);
 void file_map_drop(const struct file_map *map);
 
 bool file_exists(const char *path);
+/* Two names of one regular file that is there. */
+bool file_is_same(const char *one, const char *other);
 bool file_is_gone(const char *path); /* not there; other errors are no answer */
 bool file_is_directory(const char *path);
 status file_size(const char *path, int64_t *bytes);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* arguments.c - a command line against the row of its command. */
 #include "cli/command.h"
+#include "base/file.h"
 #include "base/options.h"
 
 #include <errno.h>
@@ -111,6 +112,52 @@ static status operands_check(const struct arguments *arguments)
                        (int)strcspn(call, "\n"), call);
 }
 
+/* Whether a flag names a file that the command writes. */
+static bool is_written(const struct given *given)
+{
+    static const char *const names[] = {"draw",      "gradients", "logits",
+                                        "out",       "text",      "trace"};
+    const struct flag *flag = given->flag;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(flag->name, names[i]) == 0)
+            return flag->value != NULL && strcmp(flag->value, "N") != 0;
+    return false;
+}
+
+/* Whether `other` names the file that `written` would replace, or the file that
+ * will be there. */
+static bool is_same(const struct given *written, const struct given *other)
+{
+    const char *path = written->value;
+
+    if (file_is_same(path, other->value)) return true;
+    return is_written(other) && strcmp(path, other->value) == 0 &&
+           !file_exists(path);
+}
+
+/* A result in the place of what it is made of would be the end of both. */
+static status outputs_check(const struct arguments *arguments)
+{
+    for (int i = 0; i < arguments->given_count; i++) {
+        const struct given *out = &arguments->given[i];
+
+        if (!is_written(out)) continue;
+        for (int j = 0; j < arguments->operand_count; j++)
+            if (file_is_same(out->value, arguments->operands[j]))
+                FAIL(ERR_USAGE, "--%s %s: the command reads that file; "
+                                "expected another one to write",
+                     out->flag->name, out->value);
+        for (int j = 0; j < arguments->given_count; j++)
+            if (j != i && is_same(out, &arguments->given[j]))
+                FAIL(ERR_USAGE, "--%s and --%s name the same file, %s; "
+                                "expected another one to write",
+                     out->flag->name, arguments->given[j].flag->name,
+                     out->value);
+    }
+    return OK;
+}
+
 static bool asks_help(int argc, char **argv)
 {
     for (int i = 0; i < argc; i++) {
@@ -155,7 +202,8 @@ status arguments_parse(struct arguments *arguments,
                  command->name, word);
         }
     }
-    return operands_check(arguments);
+    TRY(operands_check(arguments));
+    return outputs_check(arguments);
 }
 
 void arguments_free(struct arguments *arguments)

@@ -120,6 +120,12 @@ echo mine >l.tmp
 must score whole --tokens ids.json --logits l
 [ "$(cat l.tmp)" = mine ] && ok "score leaves another file alone" ||
     bad "score leaves another file alone" "$(ls l*)"
+expect "logits and gradients in one file" 2 "name the same file, new; expected" \
+    score whole --tokens ids.json --logits new --gradients new
+cp text.jsonl kept.jsonl
+expect "a tokenizer in the place of its text" 2 "the command reads that file" \
+    tokenizer train text.jsonl --vocab 300 --out text.jsonl
+cmp -s text.jsonl kept.jsonl || bad "the text is there" "it is not"
 
 # --- weights of another run ---
 must train config.yaml --run from --set init.from=whole --set train.steps=3

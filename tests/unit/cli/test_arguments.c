@@ -15,7 +15,8 @@ static const struct command sample = {
     do_nothing,
     {{"count", "N", "", false}, {"rate", "X", "", false},
      {"kind", "KIND", "", false}, {"set", "K=V", "", true},
-     {"json", NULL, "", false}}};
+     {"json", NULL, "", false}, {"draw", "FILE.svg", "", false},
+     {"text", "FILE", "", false}, {"out", "N", "", false}}};
 
 enum { WORDS_MAX = 16 };
 
@@ -115,6 +116,47 @@ TEST(mistakes_name_the_nearest)
     }
 }
 
+/* Guards a corpus, a task or a configuration that is named twice. */
+TEST(a_result_does_not_replace_what_is_read)
+{
+    static const struct {
+        const char *line, *words; /* @: the directory */
+    } rows[] = {
+        {"@/in --draw @/in", "the command reads that file"},
+        {"@/in --draw @/../%/link", "the command reads that file"},
+        {"a --kind @/in --text @/in", "--text and --kind name the same file"},
+        {"a --draw @/new --text @/new", "--draw and --text name the same"},
+        {"@/in --draw @/new --text @/other", NULL},
+        {"@ --draw /dev/null --text /dev/null", NULL},
+        {"12 --out 12", NULL}};
+    char directory[PATH_BYTES], in[PATH_BYTES], link[PATH_BYTES];
+
+    test_directory(directory);
+    IS_OK(path_join(in, sizeof in, directory, "in"));
+    IS_OK(path_join(link, sizeof link, directory, "link"));
+    IS_OK(file_write_atomic(in, "x", 1));
+    EQUAL_INT(symlink("in", link), 0);
+    for (int i = 0; i < ROWS(rows); i++) {
+        const char *name = strrchr(directory, '/') + 1;
+        struct arguments arguments;
+        char line[256] = "", buffer[256];
+
+        for (const char *c = rows[i].line; *c != '\0'; c++) {
+            const size_t used = strlen(line);
+
+            snprintf(line + used, sizeof line - used, "%.*s",
+                     *c == '@' || *c == '%' ? 100 : 1,
+                     *c == '@' ? directory : *c == '%' ? name : c);
+        }
+        if (rows[i].words == NULL)
+            IS_OK(parse(&arguments, line, buffer));
+        else
+            FAILS(parse(&arguments, line, buffer), ERR_USAGE, rows[i].words);
+        arguments_free(&arguments);
+    }
+    IS_OK(directory_remove(directory));
+}
+
 TEST(values_are_checked)
 {
     static const char *const kinds[] = {"red", "green"};
@@ -191,4 +233,5 @@ TEST(every_row_is_whole)
 
 TEST_MAIN(flags_and_operands_mix, after_two_dashes_all_is_operand,
           help_wins_over_mistakes, mistakes_name_the_nearest,
+          a_result_does_not_replace_what_is_read,
           values_are_checked, commands_are_found, every_row_is_whole)
