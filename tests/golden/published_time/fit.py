@@ -24,8 +24,10 @@ of mixtures of experts are predicted in any case and judged apart: no constant
 has seen one. Steps of sources that were added later are blind: they were written down before the program
 predicted them, and no constant was fitted on them: LATER on 2026-11-29, whose errors were seen
 while costs were mended, then LATEST ("blind 2"), then NEWEST ("blind 3"): other rows of sources
-whose errors had been seen, written down after the last mend, then FOURTH ("blind 4"): sources that
-nobody had seen. All are shown apart.
+whose errors had been seen, written down after the last mend, then FOURTH ("blind 4") and FIFTH ("blind 5"):
+sources that nobody had seen. All are shown apart.
+peaks.csv has the largest memory that others published of rows (GiB; of torch's allocator where they
+say what they read); a row "peaks" compares it with the plan's.
 Steps of machines that are no preset (a preset with other numbers), and steps whose
 layout was not published (the one that search found best), are shown, neither
 fitted on nor judged. A row without a step says only whether it fits the memory.
@@ -62,6 +64,10 @@ NEWEST = ("torchtitan 2024-08, other rows", "NeMo AutoModel 26.04, other rows",
           "InternLM 2023, other rows")
 FOURTH = ("OLMo-core 1.5.0", "NeMo 24.12", "TinyLlama", "2304.01373",
           "Megatron-Bridge 26.06", "Megatron-Bridge 26.04.01")
+FIFTH = ("NeMo 25.02, B200", "NeMo 25.04, GB200", "fms-fsdp, eager",
+         "torchtitan on SageMaker", "nanotron old_bench", "KempnerForge")
+BLIND = {"blind": LATER, "blind 2": LATEST, "blind 3": NEWEST,
+         "blind 4": FOURTH, "blind 5": FIFTH}
 # Shares of an own measurement are not fitted: 3 of 3.35 TB/s of an H100's memory
 # (Hugging Face, The Smol Training Playbook, 2025-10; assumed for HBM2e).
 MEASURED = {"h100-96": ("memory",)}
@@ -85,16 +91,8 @@ def read_rows():
     with open(HERE / "rows.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
-        row["split"] = "other"
-    for row in rows:
-        if row["source"] in LATER:
-            row["split"] = "blind"
-        if row["source"] in LATEST:
-            row["split"] = "blind 2"
-        if row["source"] in NEWEST:
-            row["split"] = "blind 3"
-        if row["source"] in FOURTH:
-            row["split"] = "blind 4"
+        row["split"] = next((split for split, sources in BLIND.items()
+                             if row["source"] in sources), "other")
     judged = [row for row in rows if row["split"] == "other"
               and "," not in row["machine"]
               and "layout by search" not in row["published"]]
@@ -110,6 +108,17 @@ def read_rows():
         for row in own:
             row["split"] = "fit" if row["source"] in fitted else "predict"
     return rows
+
+
+def read_peaks(rows):
+    """GiB that others published, of rows by their number."""
+    with open(HERE / "peaks.csv", encoding="utf-8") as file:
+        peaks = {(each["source"], each["name"]): float(each["peak_gib"])
+                 for each in csv.DictReader(file)}
+    numbers = {(row["source"], row["name"]): i for i, row in enumerate(rows)}
+    if unknown := peaks.keys() - numbers.keys():
+        sys.exit(f"peaks.csv: no row {min(unknown)} in rows.csv")
+    return {numbers[key]: gib for key, gib in peaks.items()}
 
 
 def configuration(row, folder):
@@ -203,13 +212,28 @@ def constants_of(program, machine):
     sys.exit(f"no machine {machine}")
 
 
+def peak_table(rows, predictions):
+    """Errors of the largest memory of a device."""
+    errors = []
+    print("\n| source | model | published peak | predicted | error |\n"
+          "|---|---|---|---|---|")
+    for i, gib in sorted(read_peaks(rows).items()):
+        found = predictions[i]["memory_bytes"] / 2**30
+        error = 100 * (found / gib - 1)
+        errors.append(abs(error))
+        print(f"| {rows[i]['source']} | {rows[i]['name']} | {gib:.1f} GiB | "
+              f"{found:.1f} GiB | {error:+.1f}% |")
+    return errors
+
+
 def table(program, rows, fitted, folder):
     """Errors of each split, the share of rows whose memory is judged rightly,
     and the largest difference of an MFU in points."""
     errors, right, off = collections.defaultdict(list), [], 0
     print("| source | model | used to | published | predicted | error |\n"
           "|---|---|---|---|---|---|")
-    for row, found in zip(rows, predict_all(program, rows, fitted, folder)):
+    predictions = predict_all(program, rows, fitted, folder)
+    for row, found in zip(rows, predictions):
         if row["fits"]:
             right.append(found["fits"] == (row["fits"] == "yes"))
         if row["fits"] and not (row["step_s"] and right[-1]):
@@ -228,6 +252,7 @@ def table(program, rows, fitted, folder):
         print(f"| {row['source']} | {row['name']} | {row['split']} | "
               f"{float(row['step_s']):.4g} s | {found['step_s']:.4g} s | "
               f"{error:+.1f}% |")
+    errors["peaks"] = peak_table(rows, predictions)
     for split, found in sorted(errors.items()):
         print(f"\n{split}: {len(found)} rows, mean {sum(found) / len(found):.1f}"
               f"%, largest {max(found):.1f}%")
