@@ -54,8 +54,8 @@
 #define FLAG_AS                                                              \
     {"as", "PROGRAM", "whose step is predicted: lockstep, megatron, "         \
      "megatron-core, megatron-deepspeed, torchtitan, pytorch, nanotron, "      \
-     "nemo, llm-foundry, torchtitan-bf16, pytorch-bf16, automodel, jax or "    \
-     "internlm (lockstep)", false}
+     "nemo, llm-foundry, torchtitan-bf16, pytorch-bf16, automodel, jax, "      \
+     "internlm or torchtitan-2024 (lockstep)", false}
 #define FLAG_MAX_MEMORY                                                      \
     {"max-memory", "B", "memory a rank may take, such as 80GiB (the "          \
      "machine's)", false}

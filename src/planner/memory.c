@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c - closed forms of memory.
- *
- * Activations of a GPT block by Korthikanti et al. 2022, arXiv:2205.05198,
- * section 4 (dropout masks of a byte); of a block with gates by the same
- * counting, attention fused, no masks. Of Lockstep: its frames (frame_bytes.h),
+/* memory.c - closed forms of memory. Of Lockstep: its frames (frame_bytes.h),
  * and the trees over leaves of the batch (mesh/grid.h). */
 #include "planner/memory.h"
 
@@ -16,78 +12,6 @@ double memory_sum(const struct memory *m)
 {
     return m->weights + m->gradients + m->states + m->activations +
            m->logits + m->gathered + m->foreign;
-}
-
-static double tokens_of(const struct layout *l, const struct shape *s)
-{
-    return (double)l->micro_batch * (double)s->sequence / l->context;
-}
-
-/* Bytes for a token: what tensor ranks always divide, and the rest. */
-struct kept { double split, whole; };
-
-/* Inputs of products are kept in 8 bits, for the products of W. Attention also
- * keeps what the product behind it reads. */
-static bool keeps_codes(const struct layout *l)
-{
-    return l->bits == 8 && habits_of[l->as].codes_kept;
-}
-
-static struct kept kept_by_gpt(const struct layout *l, const struct shape *s)
-{
-    const double h = (double)s->width, f = (double)s->feed_forward;
-    const double scores = 5.0 * s->heads * (double)s->sequence;
-    struct kept kept = {8 * h + 4 * f, 10 * h};
-
-    if (l->recompute == RECOMPUTE_NONE && habits_of[l->as].scores)
-        kept.split += scores;
-    if (!keeps_codes(l)) return kept;
-    return (struct kept){kept.split + h - f, kept.whole - 2 * h};
-}
-
-static struct kept kept_by_llama(const struct layout *l,
-                                 const struct shape *s)
-{
-    const double h = (double)s->width, f = (double)s->feed_forward;
-    const double q = (double)s->heads * s->head_width;
-    const double kv = (double)s->kv_heads * s->head_width;
-    const double up = s->gated ? 6 : 4;
-    const double element = keeps_codes(l) ? 1 : 2;
-    struct kept kept = {4 * q + 4 * kv + up * f + 4.0 * s->heads, 8 * h};
-
-    if (keeps_codes(l))
-        kept = (struct kept){kept.split + (1 - s->unread.attention) * q - f,
-                             kept.whole - 2 * h};
-    kept.split += element * h * s->choices; /* the rows that experts read */
-    if (l->recompute == RECOMPUTE_SELECTIVE &&
-        (l->again_moved || !habits_of[l->as].masks)) {
-        /* Norms and the product of the gate are made again. */
-        kept.whole -= 2 * element * h;
-        kept.split -= s->gated ? element * f : 0;
-    } else {
-        kept.whole -= s->unread.norms * element * h;
-        kept.split -= s->unread.gates * element * f;
-    }
-    return kept;
-}
-
-double memory_block_activations(const struct layout *l,
-                                const struct shape *s)
-{
-    const double tokens = tokens_of(l, s), t = l->tensor;
-    const double wide = l->bits == 32 ? 2 : 1;
-    struct kept kept = s->biased ? kept_by_gpt(l, s) : kept_by_llama(l, s);
-
-    if (l->as == AS_LOCKSTEP)
-        return (double)l->micro_batch *
-               ((1 - s->expert_blocks) * l->frames.joint.plain +
-                s->expert_blocks * l->frames.joint.mixed);
-    if (l->recompute == RECOMPUTE_BLOCK) {
-        kept = (struct kept){0, 2 * (double)s->width};
-        return tokens * wide * kept.whole / (l->sequence_parallel ? t : 1);
-    }
-    return tokens * wide *
-           (kept.split / t + kept.whole / (l->sequence_parallel ? t : 1));
 }
 
 void memory_count_ends(struct layout *l, const struct shape *s)
@@ -210,9 +134,11 @@ static void add_states(const struct layout *l, double parameters,
     out->weights += held.weight * parameters / layout_division(l, 3);
     out->states += (held.master * copied + held.states * learn) /
                    layout_division(l, 1);
-    if (l->as != AS_LOCKSTEP)
-        out->gradients += habits_of[l->as].gradient_bytes * learn /
-                          layout_division(l, 2);
+    if (l->as == AS_LOCKSTEP) return;
+    out->gradients += habits_of[l->as].gradient_bytes * learn /
+                      (memory_pipe_whole(l) ? 1 : layout_division(l, 2));
+    if (memory_pipe_whole(l))
+        out->gathered += memory_gathered_bytes(l) * parameters;
 }
 
 /* ---- Lockstep ---- */
@@ -572,9 +498,8 @@ static double in_flight(const struct layout *l, int position)
 static void add_activations(const struct layout *l, const struct shape *s,
                             int position, struct memory *out)
 {
-    const double tokens = tokens_of(l, s), t = l->tensor;
+    const double tokens = memory_tokens(l, s), t = l->tensor;
     const double each = memory_block_activations(l, s);
-    const double unit = layout_block_dense(l, s) + layout_block_experts(l, s);
     const bool last = position == l->pipe - 1;
 
     for (int chunk = 0; chunk < l->chunks; chunk++)
@@ -594,10 +519,9 @@ static void add_activations(const struct layout *l, const struct shape *s,
         out->activations += memory_block_activations(&kept, s);
     }
     if (last)
-        out->logits = 6.0 * tokens * (double)s->vocab / t +
-                      4 * tokens * (double)s->width / t;
-    if (layout_division(l, 3) > 1 || (l->offload & OFFLOAD_WEIGHTS))
-        out->gathered = 2 * unit * (l->bits == 32 ? 4 : 2) + 4 * unit;
+        out->logits = habits_logit_bytes(l->as) * tokens * (double)s->vocab /
+                          t + 4 * tokens * (double)s->width / t;
+    memory_gather(l, s, position, out);
     out->foreign = 1.5e9; /* libraries */
 }
 

@@ -6,6 +6,15 @@
 
 #include "planner/memory.h"
 
+/* Tokens of a micro-batch on a rank. */
+double memory_tokens(const struct layout *layout, const struct shape *shape);
+/* Whether a pipeline's weights and gradients are whole on each rank of fsdp. */
+bool memory_pipe_whole(const struct layout *layout);
+/* Bytes of a gathered weight. */
+double memory_gathered_bytes(const struct layout *layout);
+/* Adds what another program gathers beside its shards. */
+void memory_gather(const struct layout *layout, const struct shape *shape,
+                   int position, struct memory *out);
 /* Whether weights travel as codes of the recipe. */
 bool memory_gathers_codes(const struct layout *layout,
                           const struct shape *shape);

@@ -25,13 +25,21 @@
  * InternLM of 2023 has FlashAttention 1.0.5 (doc/en/install.md), half as fast
  * as the second (arXiv:2307.08691, abstract), and operations that are not
  * fused; its sums, owners and tokens are those of
- * internlm/solver/optimizer/hybrid_zero_optim.py and configs/7B_sft.py. */
+ * internlm/solver/optimizer/hybrid_zero_optim.py and configs/7B_sft.py.
+ *
+ * A loss of torch that is not compiled holds logits of 16 and 32 bits, their
+ * log-softmax, and its gradient while B begins: 14 bytes (torchtitan 2024-12
+ * has "compiling loss function causes CUDA errors"; AutoModel's masked_ce.py).
+ * Where logits stay in 16 bits (fms-fsdp) all four have 2. nanotron's has three
+ * (parallel/tensor_parallel/functional.py), keeps what silu makes
+ * (GLUActivation) and the inputs that its column products gather. */
 #include "planner/program_habits.h"
 
 const char *const as_names[AS_COUNT] = {
     "lockstep", "megatron", "torchtitan", "megatron-core",
     "megatron-deepspeed", "pytorch", "nanotron", "nemo", "llm-foundry",
-    "torchtitan-bf16", "pytorch-bf16", "automodel", "jax", "internlm"};
+    "torchtitan-bf16", "pytorch-bf16", "automodel", "jax", "internlm",
+    "torchtitan-2024"};
 
 /* Megatron-Core, and NeMo, which runs it with other gradients. */
 #define CORE(update, gradient)                                             \
@@ -51,13 +59,18 @@ const char *const as_names[AS_COUNT] = {
 
 #define TORCHTITAN                                                         \
     COMPILED, .attention_most = FLASH_2, .ring = true,                     \
-    .ends_early = true, .codes_gathered = true
+    .ends_early = true, .codes_gathered = true, .inputs_whole = true,      \
+    .root_kept = true
+#define TORCHTITAN_FSDP2                                                   \
+    TORCHTITAN, .copies = true, .products_again = true, .pipe_whole = true
 
 #define PYTORCH                                                            \
     .kernels = 2, .gap = 1e-5, .host = 4.6e-5, .moved = 2,                 \
     .update_bytes = 46, .gradient_bytes = 4, .beside = true,               \
-    .shard_bytes = 4
-#define EAGER PYTORCH, .eager = true, .attention_most = FLASH_2
+    .shard_bytes = 4, .root_kept = true
+#define EAGER                                                              \
+    PYTORCH, .eager = true, .attention_most = FLASH_2, .gate_apart = true, \
+    .inputs_whole = true
 
 /* Bytes of an update: it reads gradient, two moments and weight, writes three
  * and the narrow one: 30. Programs without one pass for all also clear the
@@ -70,19 +83,22 @@ const struct habits habits_of[AS_COUNT] = {
                      .scores = true,
                      .masks = true, .border_divided = true,
                      .block_whole = true},
-    [AS_TORCHTITAN] = {TORCHTITAN, .copies = true},
-    [AS_TORCHTITAN_BF16] = {TORCHTITAN, .sent_bytes = 2},
+    [AS_TORCHTITAN] = {TORCHTITAN_FSDP2},
+    [AS_TORCHTITAN_2024] = {TORCHTITAN_FSDP2, .logit_bytes = 14},
+    [AS_TORCHTITAN_BF16] = {TORCHTITAN, .sent_bytes = 2, .logit_bytes = 8},
     [AS_MEGATRON_CORE] = CORE(46, 4),
     [AS_MEGATRON_DEEPSPEED] = {.kernels = 2, .gap = 2e-5, .host = 4.6e-5,
                                .moved = 1, .update_bytes = 46,
                                .gradient_bytes = 4, .waits = 2,
                                .scores = true, .masks = true,
                                .block_whole = true},
-    [AS_PYTORCH] = {EAGER, .copies = true},
-    [AS_PYTORCH_BF16] = {EAGER, .sent_bytes = 2},
+    [AS_PYTORCH] = {EAGER, .copies = true, .products_again = true,
+                    .pipe_whole = true, .logit_bytes = 14},
+    [AS_PYTORCH_BF16] = {EAGER, .sent_bytes = 2, .logit_bytes = 8},
     [AS_NANOTRON] = {.kernels = 2, .gap = 2e-5, .host = 4.6e-5, .moved = 1,
                      .update_bytes = 46, .gradient_bytes = 4, .waits = 1,
-                     .masks = true,
+                     .masks = true, .gate_apart = true,
+                     .inputs_whole = true, .logit_bytes = 10,
                      .border_divided = true, .block_whole = true},
     [AS_NEMO] = CORE(40, 2),
     [AS_LLM_FOUNDRY] = {PYTORCH, .attention_most = FLASH_2,
@@ -92,10 +108,12 @@ const struct habits habits_of[AS_COUNT] = {
                       .gradient_bytes = 2, .sent_bytes = 4, .beside = true,
                       .shard_bytes = 2, .ends_early = true, .copies = true,
                       .rows_once = true, .rows_port = 0.9, .rows_link = 0.775,
-                      .library_port = 0.92},
+                      .library_port = 0.92, .inputs_whole = true,
+                      .root_kept = true, .logit_bytes = 14},
     [AS_JAX] = {COMPILED},
     [AS_INTERNLM] = {.kernels = 2, .gap = 1e-5, .host = 4.6e-5,
                      .attention = {2, 2}, .moved = 2, .update_bytes = 46,
                      .gradient_bytes = 2, .masks = true, .beside = true,
-                     .tokens_whole = true, .sums_whole = true, .owners = true},
+                     .gate_apart = true, .tokens_whole = true,
+                     .sums_whole = true, .owners = true},
 };

@@ -10,7 +10,7 @@
 enum program_as {
     AS_LOCKSTEP,
     AS_MEGATRON,           /* Megatron-LM of 2021 and 2022 */
-    AS_TORCHTITAN,         /* compiled */
+    AS_TORCHTITAN,         /* compiled, its loss, too (since 2025) */
     AS_MEGATRON_CORE,      /* Megatron-LM since 2023 */
     AS_MEGATRON_DEEPSPEED,
     AS_PYTORCH,            /* FSDP, not compiled */
@@ -22,6 +22,7 @@ enum program_as {
     AS_AUTOMODEL,          /* NeMo's: FSDP, Transformer Engine, DeepEP */
     AS_JAX,                /* MaxText, PaLM */
     AS_INTERNLM,           /* of 2023 */
+    AS_TORCHTITAN_2024,    /* its loss is not compiled */
     AS_COUNT
 };
 extern const char *const as_names[AS_COUNT];
@@ -76,8 +77,21 @@ struct habits {
                             * (cost_context.c) */
     bool codes_gathered;   /* tensor ranks gather 8-bit inputs of products */
     bool sums_fused;       /* products of W add to float32 sums of gradients */
+    double logit_bytes;    /* of a logit while its loss is made: all types and
+                            * its gradient; 0: 6 */
+    bool gate_apart;       /* keeps what silu makes beside its product */
+    bool inputs_whole;     /* tensor ranks keep gathered inputs of products
+                            * (not where messages lie beside those) */
+    bool products_again;   /* recompute of parts: every second product */
+    bool root_kept;        /* FSDP keeps table and head gathered */
+    bool pipe_whole;       /* and in a pipeline all weights, and gradients */
 };
 extern const struct habits habits_of[AS_COUNT];
+
+static inline double habits_logit_bytes(enum program_as as)
+{
+    return habits_of[as].logit_bytes > 0 ? habits_of[as].logit_bytes : 6;
+}
 
 /* Bytes of a gradient in sums of ranks. */
 static inline double habits_sent(enum program_as as)

@@ -193,7 +193,70 @@ TEST(inputs_of_frozen_products_are_not_kept)
     }
 }
 
-TEST_MAIN(megatron_figure_1, megatron_figure_7,
+/* A loss of torch that is not compiled holds 14 bytes of a logit, where 6 are
+ * usual; torchtitan keeps what every second product makes; FSDP keeps table and
+ * head, and in a pipeline all weights and whole gradients. */
+TEST(torch_holds_more_than_shards)
+{
+    const struct shape shape = {
+        .layers = 4, .heads = 32, .kv_heads = 8, .head_width = 128,
+        .width = 4096, .feed_forward = 14336, .vocab = 32000,
+        .sequence = 4096, .gated = true, .block.parameters = 2e8,
+        .outside = {.embedding = 32000 * 4096.0, .head = 32000 * 4096.0}};
+    struct layout l = {.as = AS_TORCHTITAN, .pipe = 1, .data = 8, .shard = 1,
+                       .context = 1, .tensor = 1, .expert = 1, .batch = 8,
+                       .micro_batch = 1, .microbatches = 1, .chunks = 1,
+                       .bits = 16, .zero = 3, .schedule = "1f1b"};
+    const double h = 4096, q = 4096, kv = 1024, f = 14336;
+    const double of_stage = 2 * 2e8 + 32000 * h;
+    struct memory newer, older, plain, piped;
+
+    memory_of(&l, &shape, 0, &newer);
+    l.as = AS_TORCHTITAN_2024;
+    memory_of(&l, &shape, 0, &older);
+    CHECK(older.logits - newer.logits == 8 * 4096 * 32000.0);
+    l.as = AS_JAX; /* no root */
+    memory_of(&l, &shape, 0, &plain);
+    CHECK(newer.gathered - plain.gathered == 2 * 2 * 32000 * h);
+    l.recompute = RECOMPUTE_SELECTIVE;
+    CHECK(memory_block_activations(&l, &shape) ==
+          4096 * (4 * h + 4 * q + 4 * kv + 4 * f + 4 * 32));
+    l.as = AS_TORCHTITAN;
+    CHECK(memory_block_activations(&l, &shape) ==
+          4096 * (4 * h + 4 * q + 2 * kv + 2 * f + 4 * 32));
+    l.pipe = 2;
+    l.microbatches = 8;
+    memory_of(&l, &shape, 0, &piped);
+    CHECK(piped.gradients == 4 * of_stage);
+    CHECK(piped.gathered == 2 * of_stage + 4 * 2e8);
+    l.as = AS_JAX;
+    memory_of(&l, &shape, 0, &plain);
+    CHECK(piped.gradients == 8 * plain.gradients);
+}
+
+/* nanotron keeps what silu makes, and inputs of products whole unless it
+ * gathers them again beside those. */
+TEST(nanotron_keeps_what_it_gathers)
+{
+    const struct shape shape = {
+        .heads = 32, .kv_heads = 8, .head_width = 128, .width = 4096,
+        .feed_forward = 14336, .sequence = 4096, .gated = true};
+    struct layout l = {.as = AS_MEGATRON_CORE, .context = 1, .bits = 16,
+                       .tensor = 2, .micro_batch = 1,
+                       .sequence_parallel = true};
+    const double megatron = memory_block_activations(&l, &shape);
+    double whole;
+
+    l.as = AS_NANOTRON;
+    whole = memory_block_activations(&l, &shape);
+    CHECK(whole - megatron == 4096 * (2 * 14336 / 2 + 4 * 4096 / 2));
+    l.overlap_tensor = true;
+    CHECK(whole - memory_block_activations(&l, &shape) ==
+          4096 * (4 * 4096 / 2));
+}
+
+TEST_MAIN(megatron_figure_1, megatron_figure_7, torch_holds_more_than_shards,
+          nanotron_keeps_what_it_gathers,
           inputs_of_products_are_kept_in_8_bits,
           frozen_weights_have_no_copy, inputs_of_frozen_products_are_not_kept,
           states_of_automodel_are_narrow)
