@@ -84,6 +84,9 @@ static const double usual[M_CONSTANTS] = {
  * 191.98; 98.9% of what its name says. A process without a tensor has about
  * half a GiB of it. */
 #define OFFERED(gib) (((gib) - 0.5) * 0x1p30)
+/* The share of h100 was fitted on clusters with EFA and RoCE, too. */
+#define NCCL_PORTS "46 to 48 GB/s of 50, which NCCL's maintainers expect of "  \
+                   "such ports (NVIDIA/nccl-tests, issue 290)"
 #define REPORTED "what PyTorch reports of such a device, less 0.5 GiB that a " \
                  "process needs for itself"
 
@@ -94,14 +97,14 @@ const struct machine_preset machine_presets[] = {
       [M_PEAK_32] = 19.5e12, [M_PEAK_16] = 312e12, [M_PEAK_8] = 312e12,
       [M_MEMORY_BYTES] = OFFERED(39.39), [M_MEMORY_RATE] = 1.555e12,
       [M_LINK_RATE] = 300e9, [M_NIC_RATE] = 25e9, [M_WATTS] = 800},
-     REPORTED, NULL},
+     REPORTED, NULL, NULL},
     {"a100-80", "A100 SXM, 80 GB, HDR InfiniBand", DATASHEET, FIT,
      {[M_NICS] = 8, [M_GEMM] = 0.86, [M_GEMM_HALF] = 4, [M_ATTENTION] = 0.6,
       [M_MEMORY] = 0.799, [M_LINK] = 0.734, [M_NIC] = 0.462, [M_STEP] = 0.001,
       [M_PEAK_32] = 19.5e12, [M_PEAK_16] = 312e12, [M_PEAK_8] = 312e12,
       [M_MEMORY_BYTES] = OFFERED(79.15), [M_MEMORY_RATE] = 2.039e12,
       [M_LINK_RATE] = 300e9, [M_NIC_RATE] = 25e9, [M_WATTS] = 800},
-     REPORTED, NULL},
+     REPORTED, NULL, NULL},
     {"h100", "H100 SXM, 80 GB, NDR InfiniBand", DATASHEET, FIT,
      {[M_NICS] = 8, [M_GEMM] = 0.6, [M_GEMM_HALF] = 13.5, [M_ATTENTION] = 0.4,
       [M_MEMORY] = 0.663, [M_LINK] = 0.608, [M_NIC] = 0.536, [M_STEP] = 0.0195,
@@ -109,7 +112,7 @@ const struct machine_preset machine_presets[] = {
       [M_MEMORY_BYTES] = OFFERED(79.11), [M_MEMORY_RATE] = 3.35e12,
       [M_LINK_RATE] = 450e9, [M_NIC_RATE] = 50e9, [M_HOST_RATE] = 50e9,
       [M_WATTS] = 1300},
-     REPORTED, NULL},
+     REPORTED, NULL, NULL},
     {"h100-96", "H100, 96 GB HBM2e at 500 W, 400 Gb/s a device", DATASHEET,
      FIT,
      {[M_NICS] = 8, [M_GEMM] = 0.483, [M_GEMM_HALF] = 252,
@@ -121,7 +124,7 @@ const struct machine_preset machine_presets[] = {
       [M_WATTS] = 1000},
      REPORTED,
      "3 of 3.35 TB/s measured on an H100 (Hugging Face, The Smol Training "
-     "Playbook, 2025-10), assumed for HBM2e"},
+     "Playbook, 2025-10), assumed for HBM2e", NULL},
     {"h200", "H200 SXM, 141 GB, NDR InfiniBand", DATASHEET, FROM_H100,
      {[M_NICS] = 8, [M_GEMM] = 0.6, [M_GEMM_HALF] = 13.5, [M_ATTENTION] = 0.4,
       [M_MEMORY] = 0.663, [M_LINK] = 0.608, [M_NIC] = 0.536, [M_STEP] = 0.0195,
@@ -129,24 +132,24 @@ const struct machine_preset machine_presets[] = {
       [M_MEMORY_BYTES] = OFFERED(139.8), [M_MEMORY_RATE] = 4.8e12,
       [M_LINK_RATE] = 450e9, [M_NIC_RATE] = 50e9, [M_HOST_RATE] = 50e9,
       [M_WATTS] = 1300},
-     REPORTED, NULL},
+     REPORTED, NULL, NULL},
     {"b200", "B200 SXM, 180 GB, NDR InfiniBand", DATASHEET, FROM_H100,
      {[M_NICS] = 8, [M_GEMM] = 0.6, [M_GEMM_HALF] = 13.5, [M_ATTENTION] = 0.4,
-      [M_MEMORY] = 0.663, [M_LINK] = 0.608, [M_NIC] = 0.536, [M_STEP] = 0.0195,
+      [M_MEMORY] = 0.663, [M_LINK] = 0.608, [M_NIC] = 0.92, [M_STEP] = 0.0195,
       [M_PEAK_32] = 80e12, [M_PEAK_16] = 2250e12, [M_PEAK_8] = 4500e12,
       [M_MEMORY_BYTES] = OFFERED(178.35), [M_MEMORY_RATE] = 8e12,
       [M_LINK_RATE] = 900e9, [M_NIC_RATE] = 50e9, [M_HOST_RATE] = 50e9,
       [M_WATTS] = 1800},
-     REPORTED, NULL},
+     REPORTED, NULL, NCCL_PORTS},
     {"gb200", "GB200 NVL72, 186 GB", DATASHEET, FROM_H100,
      {[M_DEVICES] = 72, [M_NICS] = 72,
       [M_GEMM] = 0.6, [M_GEMM_HALF] = 13.5, [M_ATTENTION] = 0.4,
-      [M_MEMORY] = 0.663, [M_LINK] = 0.608, [M_NIC] = 0.536, [M_STEP] = 0.0195,
+      [M_MEMORY] = 0.663, [M_LINK] = 0.608, [M_NIC] = 0.92, [M_STEP] = 0.0195,
       [M_PEAK_32] = 80e12, [M_PEAK_16] = 2500e12,
       [M_PEAK_8] = 5000e12, [M_MEMORY_BYTES] = OFFERED(184.31),
       [M_MEMORY_RATE] = 8e12, [M_LINK_RATE] = 900e9, [M_NIC_RATE] = 50e9,
       [M_HOST_RATE] = 450e9, [M_HOST_BYTES] = 240e9, [M_WATTS] = 1700},
-     REPORTED, NULL},
+     REPORTED, NULL, NCCL_PORTS},
     {"mi300x", "MI300X, 192 GB, 400 Gb/s a device", DATASHEET, FROM_H100,
      {[M_NICS] = 8,
       [M_PEAK_32] = 163e12, [M_PEAK_16] = 1307e12, [M_PEAK_8] = 2610e12,
@@ -155,7 +158,7 @@ const struct machine_preset machine_presets[] = {
       [M_GEMM] = 0.4, [M_GEMM_HALF] = 13.5,
       [M_MEMORY] = 0.663, [M_NIC] = 0.536, [M_STEP] = 0.0195,
       [M_WATTS] = 1300},
-     REPORTED, NULL},
+     REPORTED, NULL, NULL},
     {"tpu-v4", "TPU v4, 32 GiB, slices of a torus", DATASHEET, FIT,
      {[M_DEVICES] = 4096, [M_LINK_AXES] = 3,
       [M_GEMM] = 0.8, [M_GEMM_HALF] = 4, [M_ATTENTION] = 0.507,
@@ -163,7 +166,7 @@ const struct machine_preset machine_presets[] = {
       [M_PEAK_32] = 69e12, [M_PEAK_16] = 275e12, [M_PEAK_8] = 275e12,
       [M_MEMORY_BYTES] = 34359738368.0, [M_MEMORY_RATE] = 1.228e12,
       [M_LINK_RATE] = 270e9, [M_NIC_RATE] = 3.125e9, [M_WATTS] = 300},
-     NULL, NULL},
+     NULL, NULL, NULL},
     {"cpu", "one core of an AVX2 server, 4 GiB each, 10 GbE", "assumed; run "
      "`lockstep calibrate` on yours", "assumed; run `lockstep calibrate`",
      {[M_DEVICES] = 2, [M_NICS] = 1, [M_PEAK_32] = 9.6e10, [M_PEAK_16] = 9.6e10,
@@ -173,7 +176,8 @@ const struct machine_preset machine_presets[] = {
       [M_DISK_RATE] = 4e8, [M_GEMM_HALF] = 8, [M_ATTENTION] = 0.25,
       [M_LAUNCH] = 1e-6, [M_GAP] = 1e-9, [M_STEP] = 1e-4,
       [M_LINK_LATENCY] = 2e-6,
-      [M_NIC_LATENCY] = 5e-5, [M_NOISE] = 0.03, [M_WATTS] = 8}, NULL, NULL},
+      [M_NIC_LATENCY] = 5e-5, [M_NOISE] = 0.03, [M_WATTS] = 8},
+     NULL, NULL, NULL},
 };
 const int machine_preset_count =
     (int)(sizeof machine_presets / sizeof *machine_presets);
@@ -205,7 +209,8 @@ void machine_from_preset(struct machine *machine,
     for (int i = 0; i < M_CONSTANTS; i++) {
         const bool own = preset->value[i] != 0;
         const char *other = i == M_MEMORY_BYTES ? preset->memory
-                            : i == M_MEMORY     ? preset->reached : NULL;
+                            : i == M_MEMORY     ? preset->reached
+                            : i == M_NIC        ? preset->ports : NULL;
 
         machine->value[i] = own ? preset->value[i] : usual[i];
         machine->mark[i] = assumed || !own             ? MARK_ASSUMED

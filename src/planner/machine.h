@@ -135,6 +135,7 @@ struct machine_preset {
     double value[M_CONSTANTS]; /* 0: the usual value (machine.c) */
     const char *memory;        /* source of memory_bytes; NULL: `source` */
     const char *reached;       /* source of memory; NULL: `fit` */
+    const char *ports;         /* source of nic; NULL: `fit` */
 };
 extern const struct machine_preset machine_presets[];
 extern const int machine_preset_count;
