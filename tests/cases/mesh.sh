@@ -151,11 +151,11 @@ for mpi in openmpi mpich; do
     fi
     begun="$begun $mpi"
     (
-        timeout 200 bash -c "$(declare -f launch); launch $mpi ./odd.sh \
+        timeout 400 bash -c "$(declare -f launch); launch $mpi ./odd.sh \
             train.batch=12 $program train config.yaml --run odd-$mpi" \
             >odd-$mpi.log 2>&1
         export run=still-$mpi
-        timeout 200 bash -c "$(declare -f launch); launch $mpi ./odd.sh stand \
+        timeout 400 bash -c "$(declare -f launch); launch $mpi ./odd.sh stand \
             $program train config.yaml --run $run --set comm.limit=10 \
             --set train.steps=1000000" >still-$mpi.log 2>&1
     ) &

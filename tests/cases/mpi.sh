@@ -134,7 +134,7 @@ under() { # MPI
         echo "done: own"
         return
     fi
-    LOCKSTEP_DRILL=begin start $mpi -n 1 sleep 3 : -n 2 "$program" \
+    LOCKSTEP_DRILL=begin start $mpi -n 1 sleep 30 : -n 2 "$program" \
         && complain "$mpi: a rank that never begins"
     grep -q "MPI has not begun within 1.5 s" "$log" \
         || complain "$mpi: nothing is said of a rank that never begins"

@@ -49,7 +49,7 @@ begin() {
 finish() {
     local agent journal=$run/control/journal.jsonl
     supervise
-    ended "$child" 120
+    ended "$child" 400
     if ! grep -q '"event": "end".*"ok"' "$journal"; then
         bad "$1" "no end" "log.$run"
     elif ! same_run whole "$run"; then bad "$1" "$why" "log.$run"

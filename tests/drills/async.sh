@@ -74,7 +74,7 @@ same "2 launched ranks" launched
 for m in $mpis; do
     flags=
     [ $m = openmpi ] && flags="--allow-run-as-root --oversubscribe"
-    timeout 120 mpirun.$m $flags -n 2 "$program" train config.yaml --run $m \
+    timeout 400 mpirun.$m $flags -n 2 "$program" train config.yaml --run $m \
         $beside >log 2>&1
     same "2 ranks under $m" $m
 done

@@ -186,7 +186,7 @@ for mpi in $mpis; do
     [ $mpi = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     rm -rf run
     # shellcheck disable=SC2086
-    LIMIT=60 timeout 60 mpirun.$mpi $flags -n 2 "$program" train config.yaml \
+    timeout 400 mpirun.$mpi $flags -n 2 "$program" train config.yaml \
         --run run --set data.cache="$PWD/fresh_cache" --set mesh.data=2 \
         --set train.steps=3000 >log 2>&1 &
     child=$!
@@ -195,7 +195,7 @@ for mpi in $mpis; do
     until grep -q '"step": 3,' run/metrics.jsonl 2>/dev/null; do
         sleep 0.05
         tries=$((tries + 1))
-        [ $tries -lt 600 ] || break
+        [ $tries -lt 6000 ] || break
     done
     truncate -s 100 "$tokens"
     wait "$child"

@@ -15,7 +15,7 @@ slow=nodes.cores-1:1:slow,nodes.cores-1:2:slow,nodes.cores-1:3:slow
 said() {
     local name=$1 code=$2 words=$3 found
     shift 3
-    timeout 120 "$@" >out 2>&1
+    timeout 400 "$@" >out 2>&1
     found=$?
     if [ $found -ne "$code" ]; then
         bad "$name" "exit $found where $code is expected" out

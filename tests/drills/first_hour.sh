@@ -124,7 +124,7 @@ for mpi in $mpis; do
     [ -e many ] || { must train config.yaml --run many --ranks 2; }
     rm -rf many/ckpt
     # shellcheck disable=SC2086
-    timeout 200 mpirun.$mpi $more -n 2 "$program" resume many >out 2>&1
+    timeout 400 mpirun.$mpi $more -n 2 "$program" resume many >out 2>&1
     if grep -qF "mpirun -n 2 lockstep resume many --from-scratch" out
     then ok "the 66 hint is a whole command, $mpi"
     else bad "the 66 hint, $mpi" "is not a whole command" out; fi

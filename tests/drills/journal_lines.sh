@@ -59,7 +59,7 @@ for line in 1 1 1 {2..39}; do # the first in the first step, sooner or later
     await "log.$run" 'listens'
     join a
     join b
-    ended "$child" 120
+    ended "$child" 400
     journal=$run/control/journal.jsonl
     grep -q '"event": "end"' "$journal" && break # the line of its end
     last=$(cat "$journal" 2>/dev/null | tail -n 1 | sed 's/.*"event": "\([a-z]*\)".*/\1/')
@@ -72,7 +72,7 @@ for line in 1 1 1 {2..39}; do # the first in the first step, sooner or later
         fi ;;
     esac
     supervise
-    ended "$child" 120
+    ended "$child" 400
     if ! grep -q '"event": "end".*"ok"' "$journal"; then
         bad "line $line, $last: taken over" "no end" "log.$run"
     elif ! same_run whole "$run"; then

@@ -38,7 +38,7 @@ for mpi in $mpis; do
     flags=
     [ $mpi = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     # shellcheck disable=SC2086 # words
-    timeout 200 mpirun.$mpi $flags -n 2 "$program" train auto.yaml \
+    timeout 400 mpirun.$mpi $flags -n 2 "$program" train auto.yaml \
         --run "of_$mpi" >log 2>&1 || bad "$mpi" "it failed" log
     took "$mpi" "of_$mpi"
 done

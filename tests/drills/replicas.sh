@@ -155,7 +155,7 @@ for mpi in $mpis; do
     [ "$mpi" = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     rm -rf found
     # shellcheck disable=SC2086
-    LOCKSTEP_FAULT=state.flip-1:7 timeout 120 mpirun.$mpi $flags -n 2 \
+    LOCKSTEP_FAULT=state.flip-1:7 timeout 400 mpirun.$mpi $flags -n 2 \
         "$program" train config.yaml --run found --threads 1 \
         --set mesh.data=2 --set train.check_every=1 >log 2>&1
     if [ "$(events found)" != "7 replica weights replay 5" ]; then

@@ -28,7 +28,7 @@ until_step() {
     until grep -q "\"step\": $2," "$1/metrics.jsonl" 2>/dev/null; do
         sleep 0.02
         tries=$((tries + 1))
-        [ $tries -lt 3000 ] && kill -0 "$child" 2>/dev/null || return 1
+        [ $tries -lt 9000 ] && kill -0 "$child" 2>/dev/null || return 1
     done
 }
 
@@ -280,7 +280,7 @@ child=$!
 children="$children $child"
 tries=0
 until lockstep status taken 2>/dev/null | grep -q "^supervisor process $child" ||
-    [ $tries -gt 1000 ]; do
+    [ $tries -gt 6000 ]; do
     sleep 0.02
     tries=$((tries + 1))
 done

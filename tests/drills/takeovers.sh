@@ -4,7 +4,7 @@
 # one of the ranks dies: the run goes on from memory, with the bits of a run that
 # nobody disturbed. Ranks know files of the first supervisor by its numbers.
 . "${0%/*}/common.sh"
-LIMIT=120
+LIMIT=400
 prepare 1
 settings=(--ranks 2 --set mesh.data=2 --set train.steps=12
     --set validate.every=0 --set checkpoint.every=1000 --set comm.limit=60)
@@ -15,11 +15,11 @@ of_rank_1() {
     lockstep status taken --json 2>/dev/null | grep -A 1 '"rank": 1,' |
         sed -n 's/.*"process": \([0-9]*\).*/\1/p'
 }
-LOCKSTEP_FAULT=train.step@1:7:stop,train.step@1:8:stop timeout 100 \
+LOCKSTEP_FAULT=train.step@1:7:stop,train.step@1:8:stop timeout 400 \
     "$BUILD/lockstep" train config.yaml "${settings[@]}" --run taken \
     --supervised --copies 1 >log 2>&1 &
 first=$!
-for ((i = 0; i < 400; i++)); do
+for ((i = 0; i < 2400; i++)); do
     stopped=$(of_rank_1)
     grep -q '^State:.T' "/proc/${stopped:-0}/status" 2>/dev/null && break
     sleep 0.05
@@ -33,12 +33,12 @@ for turn in 1 2; do
     "$BUILD/lockstep" resume taken --ranks 2 --supervised --copies 1 \
         >>log 2>&1 &
     supervisor=$!
-    for ((i = 0; i < 400; i++)); do
+    for ((i = 0; i < 2400; i++)); do
         lockstep status taken 2>/dev/null |
             grep -q "^supervisor process $supervisor" && break
         sleep 0.05
     done
-    if [ "$i" -lt 400 ]; then ok "takeover $turn"
+    if [ "$i" -lt 2400 ]; then ok "takeover $turn"
     else bad "takeover $turn" "none" log; fi
     [ "$turn" = 2 ] && break
     kill -STOP "$supervisor"

@@ -132,7 +132,7 @@ for mpi in $mpis; do
     [ $mpi = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     rm -rf other
     # shellcheck disable=SC2086
-    if timeout 100 mpirun.$mpi $flags -n 2 "$program" train "$config" \
+    if timeout 400 mpirun.$mpi $flags -n 2 "$program" train "$config" \
         --run other $common --set mesh.context=2 >log 2>&1 &&
         same_run first other; then ok "$mpi, 2 context ranks"
     else bad "$mpi, 2 context ranks" "$why" log

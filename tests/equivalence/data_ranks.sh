@@ -28,7 +28,7 @@ launched() { # MPI RANKS RUN
     local flags=
     [ "$1" = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     # shellcheck disable=SC2086
-    timeout 100 "mpirun.$1" $flags -n "$2" "$program" train config.yaml \
+    timeout 400 "mpirun.$1" $flags -n "$2" "$program" train config.yaml \
         --run "$3" >log 2>&1
 }
 find_mpi

@@ -195,7 +195,7 @@ done
 
 # A save in which one rank fails: nobody hangs, the run says why and goes on.
 rm -rf failed_save
-LOCKSTEP_FAULT=checkpoint.tensor:40 LIMIT=100 lockstep train config.yaml \
+LOCKSTEP_FAULT=checkpoint.tensor:40 LIMIT=400 lockstep train config.yaml \
     --run failed_save --ranks 4 $(sets $pipe train.micro_batch=1) >log 2>&1
 code=$?
 if [ $code -eq 0 ] && grep -q 'training goes on.*checkpoint.tensor' log
@@ -207,7 +207,7 @@ same_as "after a rank could not write" one failed_save
 
 # A rank that fails between steps ends the others.
 rm -rf failed_step
-LOCKSTEP_FAULT=train.step:22 LIMIT=100 lockstep train config.yaml \
+LOCKSTEP_FAULT=train.step:22 LIMIT=400 lockstep train config.yaml \
     --run failed_step --ranks 4 $(sets $pipe train.micro_batch=1) >log 2>&1
 code=$?
 if [ $code -ne 0 ] && [ $code -ne 124 ] && grep -q 'rank [0-3]' log

@@ -112,7 +112,7 @@ for mpi in $mpis; do
     flags=
     [ $mpi = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     # shellcheck disable=SC2086
-    if timeout 100 mpirun.$mpi $flags -n 2 "$program" train config.yaml \
+    if timeout 400 mpirun.$mpi $flags -n 2 "$program" train config.yaml \
         --run $mpi --set mesh.pipe=2 --set schedule.name=1f1b-early-send \
         --set train.micro_batch=1 --threads 1 >log 2>&1
     then same_as_one $mpi

@@ -99,7 +99,7 @@ launched() { # MPI RANKS RUN ARGUMENT...
     shift 3
     [ "$mpi" = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     # shellcheck disable=SC2086
-    timeout 100 "mpirun.$mpi" $flags -n "$ranks" "$program" train config.yaml \
+    timeout 400 "mpirun.$mpi" $flags -n "$ranks" "$program" train config.yaml \
         --run "$run" "$@" >log 2>&1
 }
 find_mpi
