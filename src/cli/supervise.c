@@ -12,7 +12,9 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/arena.h"
 #include "base/clock.h"
+#include "checkpoint/history.h"
 #include "cli/config.h"
 #include "cli/run.h"
 #include "comm/crew.h"
@@ -172,6 +174,7 @@ static struct supervision supervision_of(struct errand *errand,
 {
     return (struct supervision){
         .ranks = ranks, .run = errand->run, .words = words, .layout = layout,
+        .saved = supervised_saved,
         .limit_ms = 1000 * (o->comm.limit > 0 ? o->comm.limit : 600),
         .local = o->checkpoint.local, .argument = errand,
         .replicas = REPLICAS};
@@ -186,6 +189,16 @@ status supervised_check(const struct options *o)
         FAIL(ERR_CONFIG, "run.dir: say where the run goes, in the file or with "
                          "--run DIR");
     return OK;
+}
+
+bool supervised_saved(const char *run)
+{
+    int64_t *steps;
+    int count;
+
+    if (checkpoint_steps(run, &steps, &count) != OK) status_clear();
+    memory_free(steps);
+    return count > 0;
 }
 
 /* ---- a run whose supervisor died ---- */

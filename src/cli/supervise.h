@@ -16,6 +16,8 @@ struct spares {
 /* Refuses what excludes `train --supervised`: ranks that a launcher started, no
  * folder of the run. ERR_USAGE, ERR_CONFIG. */
 status supervised_check(const struct options *o);
+/* Whether the run has a checkpoint to go on from. */
+bool supervised_saved(const char *run);
 /* `train --supervised --spares S`: an agent of this machine has places for
  * ranks and spares. */
 status supervise_with_spares(const struct spares *spares);

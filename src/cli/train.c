@@ -38,6 +38,7 @@ static status go_apart(struct trainer_request *request,
     const struct options *o = &set->values;
     const struct supervision how = {
         .ranks = request->ranks > 0 ? request->ranks : 1, .run = o->run.dir,
+        .saved = supervised_saved,
         .limit_ms = 1000 * (o->comm.limit > 0 ? o->comm.limit : 600)};
     bool rank, again = request->resume;
     char run[PATH_BYTES];

@@ -85,22 +85,6 @@ static bool has_file(const char *run, const char *name)
     return false;
 }
 
-/* Whether a save has given a checkpoint its name (checkpoint/history.h). */
-static bool has_checkpoint(const char *run)
-{
-    char path[PATH_BYTES], **names = NULL;
-    int count = 0;
-    bool found = false;
-
-    if (path_join(path, sizeof path, run, "ckpt") != OK ||
-        directory_list(path, &names, &count) != OK)
-        status_clear();
-    for (int i = 0; i < count && !found; i++)
-        found = strncmp(names[i], "step-", 5) == 0;
-    directory_list_free(names, count);
-    return found;
-}
-
 /* Where nodes share no file system, the run's own files are on the node of rank
  * 0, and here is what generation_of_agents announced. */
 static bool run_has_begun(const char *run)
@@ -436,7 +420,7 @@ static status check_untrained(const struct supervisor *s)
 static status refuse_begun(const struct supervisor *s)
 {
     TRY(check_untrained(s));
-    const bool saved = has_checkpoint(s->how->run);
+    const bool saved = s->how->saved(s->how->run);
     const status result = status_fail(
         ERR_CONFIG, __FILE__, __LINE__, "%s: holds a run already%s",
         s->how->run, saved ? "" : ", which ended before its first checkpoint");

@@ -41,7 +41,8 @@ struct supervision {
     /* The supervisor listens there: an agent of this machine may be started.
      * NULL: agents come by themselves. */
     status (*listens)(void *argument, const char *address);
-    void *argument;       /* of all four */
+    void *argument;       /* of all three */
+    bool (*saved)(const char *run); /* it has a checkpoint to go on from */
     bool again;           /* the run is there, and goes on */
     const char *local;    /* option checkpoint.local; NULL or "": none */
 };

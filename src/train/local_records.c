@@ -7,19 +7,17 @@
 #include "base/arena.h"
 #include "base/text.h"
 #include "checkpoint/history.h"
+#include "control/run_number.h"
 #include "train/local_run.h"
 
-enum { NUMBER_BYTES = 24 };
 static const size_t file_most = (size_t)1 << 40;
 
 /* The number in the text of RUN/records; 0: none. */
 static int64_t number_in(const struct text *text)
 {
-    const int64_t number =
-        text->length > 0 && text->length < NUMBER_BYTES
-            ? strtoll(text->bytes, NULL, 10) : 0;
+    const uint64_t number = run_number_in(text);
 
-    return number > 0 ? number : 0;
+    return number <= INT64_MAX ? (int64_t)number : 0;
 }
 
 static int64_t number_at(const struct shard_place *place)
@@ -27,7 +25,7 @@ static int64_t number_at(const struct shard_place *place)
     struct text text = {0};
     int64_t number = 0;
 
-    if (shard_place_read(place, "run/records", NUMBER_BYTES, &text) == OK)
+    if (shard_place_read(place, "run/records", RUN_NUMBER_BYTES, &text) == OK)
         number = number_in(&text);
     else
         status_clear();
@@ -153,7 +151,7 @@ status local_bring_from_step(struct local_run *local,
     int64_t number = 0;
     status result = OK;
 
-    if (shards_read_file(shards, "records", NUMBER_BYTES, &text) == OK)
+    if (shards_read_file(shards, "records", RUN_NUMBER_BYTES, &text) == OK)
         number = number_in(&text);
     else
         status_clear();
