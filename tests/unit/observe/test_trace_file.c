@@ -3,6 +3,7 @@
 #include "observe/trace_file.h"
 
 #include "base/json.h"
+#include "base/text.h"
 #include "tests/test.h"
 
 static void span(enum meter_kind kind, const char *name, const char *label)
@@ -75,6 +76,30 @@ TEST(a_trace_is_json_with_an_event_for_each_span)
     IS_OK(directory_remove(directory));
 }
 
+/* Its name and its label, of which one letter is one, too. */
+TEST(a_span_is_named)
+{
+    char directory[PATH_BYTES], path[PATH_BYTES];
+    struct text text;
+    struct meter meter;
+
+    test_directory(directory);
+    IS_OK(path_join(path, sizeof path, directory, "trace.json"));
+    IS_OK(meter_build(&meter, 2, 64));
+    meter_record(&meter, true);
+    meter_step_begin(&meter);
+    span(METER_MATMUL, "matmul", "y");
+    span(METER_MESSAGES, "barrier", "");
+    meter_step_end(&meter);
+    IS_OK(trace_file_write(&meter, 0, "", path));
+    IS_OK(file_read(path, 1 << 20, &text));
+    CHECK(strstr(text.bytes, "\"name\":\"matmul y\"") != NULL);
+    CHECK(strstr(text.bytes, "\"name\":\"barrier\"") != NULL);
+    text_free(&text);
+    meter_free(&meter);
+    IS_OK(directory_remove(directory));
+}
+
 TEST(a_trace_without_spans_is_json_too)
 {
     char directory[PATH_BYTES], path[PATH_BYTES];
@@ -109,6 +134,6 @@ TEST(each_rank_has_a_file_of_its_own)
           "too long");
 }
 
-TEST_MAIN(a_trace_is_json_with_an_event_for_each_span,
+TEST_MAIN(a_trace_is_json_with_an_event_for_each_span, a_span_is_named,
           a_trace_without_spans_is_json_too,
           each_rank_has_a_file_of_its_own)

@@ -32,6 +32,19 @@ TEST(rows_with_nothing_beside_them_are_waited_for)
     CHECK(near(t.now, 12));
 }
 
+/* Rows of layers travel for less than a millisecond. */
+TEST(a_short_wait_counts)
+{
+    struct expert_travel t = begin();
+    struct under_way rows;
+
+    expert_travel_start(&t, &rows, 0, 2e-4);
+    expert_travel_start(&t, &rows, 1, 1e-4);
+    CHECK(near(expert_travel_await(&t, &rows, 0), 2e-4));
+    CHECK(near(expert_travel_await(&t, &rows, 1), 1e-4));
+    CHECK(near(t.now, 3e-4));
+}
+
 /* 2 s of messages take 3 beside work, which makes 2.4 s of 4 then. */
 TEST(long_work_hides_rows_and_is_slower_beside_them)
 {
@@ -54,6 +67,6 @@ TEST(short_work_leaves_the_rest_to_wait_for)
     CHECK(near(expert_travel_await(&t, &rows, 0), 4 - 5 / 3.0));
 }
 
-TEST_MAIN(rows_with_nothing_beside_them_are_waited_for,
+TEST_MAIN(rows_with_nothing_beside_them_are_waited_for, a_short_wait_counts,
           long_work_hides_rows_and_is_slower_beside_them,
           short_work_leaves_the_rest_to_wait_for)
