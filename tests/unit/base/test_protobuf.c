@@ -70,7 +70,7 @@ TEST(what_is_no_message_is_said_to_be_none)
             proto_open(rows[i].bytes, rows[i].length);
         struct proto_field field;
 
-        while (proto_next(&reader, &field)) {}
+        CHECK(!proto_next(&reader, &field));
         CHECK(reader.bad != NULL);
     }
 }
