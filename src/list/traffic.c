@@ -194,18 +194,3 @@ status list_traffic(const struct pipeline *pipeline,
     return instruction->kind == DO_JOIN
                ? visit_vectors(pipeline, instruction, visit, argument) : OK;
 }
-
-static status add(void *argument, const struct exchange *row)
-{
-    exchanges_add(argument, *row);
-    return OK;
-}
-
-status list_exchanges(struct exchanges *out, const struct step_list *list,
-                      const struct pipeline *pipeline)
-{
-    *out = (struct exchanges){.count = 0};
-    for (int i = 0; i < list->count; i++)
-        TRY(list_traffic(pipeline, &list->items[i], add, out));
-    return OK;
-}

@@ -21,8 +21,4 @@ status list_traffic(const struct pipeline *pipeline,
                     const struct instruction *instruction,
                     traffic_visit *visit, void *argument);
 
-/* All messages of a list, by group, purpose and kind. */
-status list_exchanges(struct exchanges *out, const struct step_list *list,
-                      const struct pipeline *pipeline);
-
 #endif

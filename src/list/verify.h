@@ -28,11 +28,9 @@ status lists_verify(const struct step_list *lists,
 status lists_verify_pipe(const struct step_list *lists, int count);
 
 /* A number of the messages that a list makes with one group, in their order:
- * ranks of the group must have the same. */
-uint64_t list_hash(const struct step_list *list, enum resource resource);
-/* Like list_hash, of some: of units whose ranks of the resource are those of
- * `axes` (0: any), of a stage (-1: any). RESOURCE_COMPUTE: parts of F, B and W,
- * inside which layers send. */
+ * ranks of the group must have the same. Of units whose ranks of the resource
+ * are those of `axes` (0: any), of a stage (-1: any). RESOURCE_COMPUTE: parts
+ * of F, B and W, inside which layers send. */
 struct list_channel {
     const struct pipeline *pipeline;
     enum resource resource;

@@ -288,10 +288,3 @@ uint64_t list_channel_hash(const struct step_list *list,
     }
     return before == NULL ? hash : mixed(hash, before->last_event);
 }
-
-uint64_t list_hash(const struct step_list *list, enum resource resource)
-{
-    const struct list_channel channel = {.resource = resource, .stage = -1};
-
-    return list_channel_hash(list, &channel);
-}

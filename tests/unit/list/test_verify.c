@@ -287,19 +287,21 @@ TEST(pipes_of_two_schedules_wait_forever)
 
 TEST(ranks_make_common_calls_in_one_order)
 {
+    const struct list_channel shard = {.resource = RESOURCE_SHARD,
+                                       .stage = -1};
     struct lists l;
     uint64_t before;
 
     build(&l, &layout_cases[9]);
-    before = list_hash(&l.lists[0], RESOURCE_SHARD);
-    CHECK(before == list_hash(&l.lists[0], RESOURCE_SHARD));
+    before = list_channel_hash(&l.lists[0], &shard);
+    CHECK(before == list_channel_hash(&l.lists[0], &shard));
     for (int n = 0; n + 1 < l.lists[0].count; n++)
         if (l.lists[0].items[n].kind == DO_GATHER &&
             l.lists[0].items[n + 1].kind == DO_GATHER) {
             swap(&l.lists[0], n, n + 1);
             break;
         }
-    CHECK(before != list_hash(&l.lists[0], RESOURCE_SHARD));
+    CHECK(before != list_channel_hash(&l.lists[0], &shard));
     drop(&l);
 }
 
