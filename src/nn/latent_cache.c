@@ -10,23 +10,32 @@
  *
  * In exact arithmetic that is attention over keys and values; products are
  * summed in another order, so bits differ. They do not show how tokens were cut
- * into calls: keys that a token does not see add +0. */
-#include <math.h>
-
+ * into calls: keys that a token does not see add +0.
+ *
+ * Tokens are worked on in groups. Rows of a group lie head by head, so that the
+ * matrices of all heads are one product, as those of experts are; the host
+ * reads nothing, and only tells which rows a head has. */
+#include "device/parts.h"
 #include "nn/layer.h"
 
-enum { ROWS_AT_ONCE = 64 }; /* heads of tokens */
+enum { ROWS_AT_ONCE = 128 }; /* heads of tokens */
 
 /* Sizes, and where the parts of the scratch lie: queries with the matrix of
- * keys, scores, mixed latents, numbers of rows,
- * scores of keys that are hidden. Scores and latents are there
- * once more as products read them where that type is narrow. */
+ * keys, scores, mixed latents, values, numbers of rows, scores of keys that are
+ * hidden, lists of the rows of heads. Scores and latents are there once more as
+ * products read them where that type is narrow. */
 struct cached {
     const struct latent_heads *heads;
     int64_t rank, row;  /* elements of a latent; of a row of the cache */
     int64_t tokens;     /* at once */
-    size_t scores, scores_in, mixed, mixed_in, targets, numbers, hidden, all;
+    size_t scores, scores_in, mixed, mixed_in, values, targets, numbers,
+        hidden, lists, all;
 };
+
+static size_t lists_bytes(const struct latent_heads *h, int64_t tokens)
+{
+    return (size_t)(h->heads + 1 + h->heads * tokens) * sizeof(int32_t);
+}
 
 static struct cached cached_of(const struct step *step,
                                const struct program *p)
@@ -41,16 +50,18 @@ static struct cached cached_of(const struct step *step,
     if (c.tokens > p->size.length) c.tokens = p->size.length;
     const size_t rows = (size_t)(c.tokens * h->heads);
     const size_t keys = rows * (size_t)p->size.context;
-    const size_t values = rows * (size_t)c.rank;
+    const size_t latents = rows * (size_t)c.rank;
 
     c.scores = arena_aligned(rows * (size_t)c.row * own);
     c.scores_in = c.scores + arena_aligned(keys * real);
     c.mixed = c.scores_in + (own < real ? arena_aligned(keys * own) : 0);
-    c.mixed_in = c.mixed + arena_aligned(values * real);
-    c.targets = c.mixed_in + (own < real ? arena_aligned(values * own) : 0);
+    c.mixed_in = c.mixed + arena_aligned(latents * real);
+    c.values = c.mixed_in + (own < real ? arena_aligned(latents * own) : 0);
+    c.targets = c.values + arena_aligned(rows * (size_t)h->value * own);
     c.numbers = c.targets + arena_aligned(rows * sizeof(int32_t));
     c.hidden = c.numbers + arena_aligned(3 * rows * real);
-    c.all = c.hidden + arena_aligned((size_t)c.tokens * real);
+    c.lists = c.hidden + arena_aligned((size_t)c.tokens * real);
+    c.all = c.lists + arena_aligned(lists_bytes(h, c.tokens));
     return c;
 }
 
@@ -126,8 +137,69 @@ static status fill_cache(const struct step *step, const struct run *run,
                          latent);
 }
 
-/* Tokens of the call that are worked on together. */
-struct group_of_tokens { int64_t first, count, keys; };
+/* Tokens of the call that are worked on together; row `head * count + i` is
+ * that of token i. */
+struct group_of_tokens {
+    int64_t first, count, keys;
+    struct expert_groups heads;
+};
+
+/* Lists for groups of so many tokens: a row of each for every head. Heads of a
+ * token of `turned` lie one behind the other, two more behind them. */
+static struct expert_groups rows_of_heads(const struct run *run,
+                                          const struct cached *c, int64_t count)
+{
+    const int heads = c->heads->heads;
+    int32_t *offsets = (int32_t *)(void *)((char *)run->lists + c->lists);
+    int32_t *entries = offsets + heads + 1;
+
+    for (int i = 0; i <= heads; i++) offsets[i] = (int32_t)(i * count);
+    for (int64_t i = 0; i < heads * count; i++)
+        entries[i] = (int32_t)(i % count * (heads + 2) + i / count);
+    return (struct expert_groups){.experts = heads, .choices = 1,
+                                  .offsets = offsets, .entries = entries};
+}
+
+/* c = rows of heads times b [heads, k, n] of their head. */
+static status heads_product(struct run *run, const struct group_of_tokens *g,
+                            struct tensor c, struct expert_rows a,
+                            struct tensor b)
+{
+    const struct sum_order order = run_order_whole(run, b.shape[1]);
+
+    return run->kernels->experts_product(
+        run->stream, &(struct experts_product){
+            .groups = &g->heads, .c = c, .a = a, .b = b, .order = &order});
+}
+
+/* Rows [first, first + count) of the part of the weight that each head has. */
+static struct tensor of_heads(const struct latent_heads *h,
+                              struct tensor weight, int64_t first,
+                              int64_t count)
+{
+    struct tensor view = tensor_3d(element(weight, first, 0), weight.dtype,
+                                   h->heads, count, weight.shape[1]);
+
+    view.stride[0] = (h->still + h->value) * weight.stride[0];
+    view.stride[1] = weight.stride[0];
+    return view;
+}
+
+/* Parts of rows of one type: so many elements of each part. */
+struct parts_of_rows { char *at; int64_t apart, part; };
+
+static status copy_parts(struct run *run, enum dtype dtype, int64_t count,
+                         const int64_t many[2],
+                         const struct parts_of_rows both[2])
+{
+    const int bytes = dtype_bytes(dtype);
+
+    return device_copy_parts(run->stream, &(struct device_parts){
+        .to = {both[0].at, both[0].apart * bytes},
+        .from = {both[1].at, both[1].apart * bytes},
+        .rows = many[0], .parts = many[1], .to_part = both[0].part * bytes,
+        .from_part = both[1].part * bytes, .bytes = (size_t)(count * bytes)});
+}
 
 /* [rows, row] of the cache's form: rotary parts as they are, others times the
  * matrix of keys. */
@@ -138,26 +210,38 @@ static status absorb(const struct step *step, struct run *run,
     const struct latent_heads *h = c->heads;
     const struct tensor turned = run_slot(run, step->input);
     const struct tensor weight = run_weight(run, step, 0);
-    const int64_t key = h->still + h->rotary;
+    const int64_t key = h->still + h->rotary, rows = g->count * h->heads;
 
-    *out = tensor_2d(run->scratch, turned.dtype, g->count * h->heads, c->row);
-    for (int i = 0; i < h->heads; i++)
-        TRY(run_copy_rows(
-            run,
-            window(*out, element(*out, i, 0), g->count, h->rotary,
-                   h->heads * c->row),
-            window(turned, element(turned, g->first, i * key), g->count,
-                   h->rotary, turned.stride[0])));
-    for (int i = 0; i < h->heads; i++)
-        TRY(product(run,
-                    window(*out, element(*out, i, h->rotary), g->count,
-                           c->rank, h->heads * c->row),
-                    window(turned,
-                           element(turned, g->first, i * key + h->rotary),
-                           g->count, h->still, turned.stride[0]),
-                    tensor_rows(weight, i * (h->still + h->value),
-                                h->still)));
-    return OK;
+    CHECK(turned.shape[1] == (h->heads + 2) * key);
+    CHECK(turned.stride[0] == turned.shape[1]);
+    *out = tensor_2d(run->scratch, turned.dtype, rows, c->row);
+    TRY(copy_parts(run, out->dtype, h->rotary,
+                   (const int64_t[]){g->count, h->heads},
+                   (const struct parts_of_rows[]){
+                       {element(*out, 0, 0), c->row, g->count * c->row},
+                       {element(turned, g->first, 0), turned.stride[0],
+                        key}}));
+    return heads_product(
+        run, g,
+        window(*out, element(*out, 0, h->rotary), rows, c->rank, c->row),
+        (struct expert_rows){
+            .matrix = window(turned, element(turned, g->first, h->rotary),
+                             g->count * (h->heads + 2), h->still, key),
+            .gathered = true},
+        of_heads(h, weight, 0, h->still));
+}
+
+/* Scores of keys that are hidden, of so many tokens at once: a negative number
+ * of any type, times a large one, is -infinity. */
+static status make_hidden(struct run *run, const struct cached *c,
+                          int64_t count)
+{
+    const struct tensor none = tensor_1d((char *)run->scratch + c->hidden,
+                                         program_real(run->program), count);
+
+    TRY(device_fill(run->stream, none.data, 0xfe,
+                    (size_t)tensor_bytes(&none)));
+    return run->kernels->scale(run->stream, none, none, 1e30);
 }
 
 /* Keys behind a token's own position have no weight. */
@@ -165,62 +249,63 @@ static status hide_later(struct run *run, const struct cached *c,
                          const struct group_of_tokens *g, struct tensor scores)
 {
     const int64_t most = g->count - 1;
-    struct tensor none = tensor_1d((char *)run->lists + c->hidden,
-                                   scores.dtype, most);
 
-    for (int64_t j = 0; j < most; j++) tensor_set(&none, j, -(double)INFINITY);
-    for (int64_t i = 0; i < scores.shape[0]; i++) {
-        const int64_t later = most - i / c->heads->heads;
-
-        TRY(device_write(run->stream,
-                         element(scores, i, scores.shape[1] - later),
-                         none.data,
-                         (size_t)(later * dtype_bytes(scores.dtype))));
-    }
+    for (int64_t i = 0; i < most; i++)
+        TRY(copy_parts(run, scores.dtype, most - i,
+                       (const int64_t[]){1, c->heads->heads},
+                       (const struct parts_of_rows[]){
+                           {element(scores, i, g->keys - most + i), 0,
+                            g->count * scores.stride[0]},
+                           {(char *)run->scratch + c->hidden, 0, 0}}));
     return OK;
 }
 
-/* Scores become exponentials; returns where their sums are. */
+/* Scores become exponentials; out: maxima and sums of rows, as attention has
+ * them. */
 static status exponentials(struct run *run, const struct cached *c,
-                           struct tensor scores, void **sums)
+                           struct tensor scores, struct attention_node *out)
 {
     char *numbers = (char *)run->scratch + c->numbers;
     int32_t *targets =
         (int32_t *)(void *)((char *)run->lists + c->targets);
-    const int64_t each = scores.shape[0] * dtype_bytes(scores.dtype);
+    const int64_t rows = scores.shape[0];
+    const int64_t each = rows * dtype_bytes(scores.dtype);
     struct cross_entropy call = {
         .logits = scores, .targets = targets, .leaves = 1, .gradient = true,
         .phase = LOSS_MAXIMUM, .maximum = numbers, .target = numbers + each,
         .sum = numbers + 2 * each};
 
-    for (int64_t i = 0; i < scores.shape[0]; i++) targets[i] = 0;
+    for (int64_t i = 0; i < rows; i++) targets[i] = 0;
     TRY(run->kernels->cross_entropy(run->stream, &call));
     call.phase = LOSS_SUM;
-    *sums = call.sum;
+    out->maximum = tensor_2d(call.maximum, scores.dtype, rows, 1);
+    out->denominator = tensor_2d(call.sum, scores.dtype, rows, 1);
     return run->kernels->cross_entropy(run->stream, &call);
 }
 
-/* Rows of results by the sums of their weights, on the host. */
-static status divide_rows(struct run *run, struct tensor rows, void *by)
+/* Rows of out = those of mixed by the sums of their weights, in parts that a
+ * head of attention may have. */
+static status divide_rows(struct run *run, const struct cached *c,
+                          struct tensor out, struct tensor mixed,
+                          struct attention_node *root)
 {
-    const size_t bytes = (size_t)tensor_bytes(&rows);
-    const struct tensor sums = tensor_1d(run_list(run, by), rows.dtype,
-                                         rows.shape[0]);
-    const struct tensor own = tensor_2d(run_list(run, rows.data), rows.dtype,
-                                        rows.shape[0], rows.shape[1]);
+    const int64_t rows = mixed.shape[0];
+    const struct tensor lse = /* nobody asks; in the place of targets */
+        tensor_2d((char *)run->scratch + c->numbers +
+                      rows * dtype_bytes(mixed.dtype), mixed.dtype, rows, 1);
 
-    TRY(device_read(run->stream, sums.data, by,
-                    (size_t)tensor_bytes(&sums)));
-    TRY(device_read(run->stream, own.data, rows.data, bytes));
-    for (int64_t i = 0; i < rows.shape[0]; i++)
-        for (int64_t j = 0; j < rows.shape[1]; j++)
-            if (rows.dtype == DTYPE_F64)
-                *(double *)(void *)element(own, i, j) /=
-                    ((const double *)sums.data)[i];
-            else
-                *(float *)(void *)element(own, i, j) /=
-                    ((const float *)sums.data)[i];
-    return device_write(run->stream, rows.data, own.data, bytes);
+    for (int64_t at = 0; at < c->rank; at += HEAD_WIDTH_MAX) {
+        const int64_t left = c->rank - at;
+        const int64_t width = left < HEAD_WIDTH_MAX ? left : HEAD_WIDTH_MAX;
+        struct tensor to = tensor_3d(element(out, 0, at), out.dtype, rows, 1,
+                                     width);
+
+        root->values = tensor_3d(element(mixed, 0, at), mixed.dtype, rows, 1,
+                                 width);
+        to.stride[0] = root->values.stride[0] = c->rank;
+        TRY(run->kernels->attention_finish(run->stream, to, lse, root));
+    }
+    return OK;
 }
 
 /* Latents, each with its weight: [rows, rank], as products read them. */
@@ -232,6 +317,7 @@ static status mix(const struct step *step, struct run *run,
         tensor_rows(cache_of(step, run), 0, g->keys);
     const enum dtype real = program_real(run->program);
     char *at = run->scratch;
+    struct attention_node root;
     struct tensor queries;
 
     TRY(absorb(step, run, c, g, &queries));
@@ -241,50 +327,69 @@ static status mix(const struct step *step, struct run *run,
     const struct tensor mixed = tensor_2d(at + c->mixed, real, rows, c->rank);
     const struct tensor flat = tensor_1d(scores.data, real, rows * g->keys);
     struct tensor weights = scores;
-    void *sums;
 
     TRY(product(run, scores, queries, tensor_transpose(cache)));
     TRY(run->kernels->scale(run->stream, flat, flat, step->set.cached.scale));
     TRY(hide_later(run, c, g, scores));
-    TRY(exponentials(run, c, scores, &sums));
+    TRY(exponentials(run, c, scores, &root));
+    *out = mixed;
     if (cache.dtype != real) {
         weights = tensor_2d(at + c->scores_in, cache.dtype, rows, g->keys);
         TRY(convert(run, weights, scores));
+        *out = tensor_2d(at + c->mixed_in, cache.dtype, rows, c->rank);
     }
     TRY(product(run, mixed, weights,
                 tensor_cols(cache, c->heads->rotary, c->rank)));
-    TRY(divide_rows(run, mixed, sums));
-    *out = mixed;
-    if (cache.dtype == real) return OK;
-    *out = tensor_2d(at + c->mixed_in, cache.dtype, rows, c->rank);
-    return convert(run, *out, mixed);
+    return divide_rows(run, c, *out, mixed, &root);
+}
+
+/* Values of the tokens of a group: mixed latents times the matrix of values. */
+static status give_values(const struct step *step, struct run *run,
+                          const struct cached *c,
+                          const struct group_of_tokens *g, struct tensor mixed)
+{
+    const struct latent_heads *h = c->heads;
+    const struct tensor out = run_slot(run, step->output);
+    const struct tensor values = tensor_2d((char *)run->scratch + c->values,
+                                           out.dtype, mixed.shape[0], h->value);
+    struct tensor weight = of_heads(h, run_weight(run, step, 0), h->still,
+                                    h->value);
+    const int64_t apart = weight.stride[1];
+
+    weight.shape[1] = c->rank;
+    weight.shape[2] = h->value;
+    weight.stride[1] = 1;
+    weight.stride[2] = apart;
+    TRY(heads_product(run, g, values, (struct expert_rows){.matrix = mixed},
+                      weight));
+    return copy_parts(run, out.dtype, h->value,
+                      (const int64_t[]){g->count, h->heads},
+                      (const struct parts_of_rows[]){
+                          {element(out, g->first, 0), out.stride[0], h->value},
+                          {values.data, h->value, g->count * h->value}});
 }
 
 static status cached_forward(const struct step *step, struct run *run)
 {
     const struct cached c = cached_of(step, run->program);
-    const struct latent_heads *h = c.heads;
-    const struct tensor weight = run_weight(run, step, 0);
-    const struct tensor out = run_slot(run, step->output);
     const int64_t tokens = run->batch.tokens;
+    struct group_of_tokens g = {0};
 
     TRY(fill_cache(step, run, &c));
     for (int64_t t = 0; t < tokens; t += c.tokens) {
         const int64_t left = tokens - t;
-        struct group_of_tokens g = {t, left < c.tokens ? left : c.tokens, 0};
+        const int64_t now = left < c.tokens ? left : c.tokens;
         struct tensor mixed;
 
-        g.keys = run->batch.first_position + t + g.count;
+        if (now != g.count) {
+            g.heads = rows_of_heads(run, &c, now);
+            TRY(make_hidden(run, &c, now));
+        }
+        g.first = t;
+        g.count = now;
+        g.keys = run->batch.first_position + t + now;
         TRY(mix(step, run, &c, &g, &mixed));
-        for (int i = 0; i < h->heads; i++)
-            TRY(product(run,
-                        window(out, element(out, t, i * h->value), g.count,
-                               h->value, out.stride[0]),
-                        window(mixed, element(mixed, i, 0), g.count, c.rank,
-                               h->heads * c.rank),
-                        tensor_transpose(tensor_rows(
-                            weight, i * (h->still + h->value) + h->still,
-                            h->value))));
+        TRY(give_values(step, run, &c, &g, mixed));
     }
     return OK;
 }

@@ -409,6 +409,25 @@ prints() {
 }
 
 prints "text" generate whole --prompt ba --tokens 20
+# shellcheck disable=SC2086
+must train config.yaml --run latent $latent --set model.family=deepseek_v2 \
+    --set train.steps=3 --set validate.every=0 --set checkpoint.every=0
+long="ba la ba ka ba la ba ka ba la ba ka ba la ba ka ba la ba ka ba la"
+for type in float32 bfloat16; do
+    prints "text over latents, $type" generate latent --prompt "$long" \
+        --cache latent --dtype $type --tokens 4
+done
+if [ -z "${REAL:-}" ]; then
+    for kind in keys latent; do
+        DRIVER_COUNTS=$PWD/counts.$kind must generate latent --prompt ba \
+            --cache $kind --tokens 4 --device cuda
+    done
+    found=$(sed -n 's/.*stops \([0-9]*\).*/\1/p' counts.keys counts.latent | xargs)
+    if [ -n "$found" ] && [ "${found% *}" = "${found#* }" ]
+    then ok "generation over latents waits as often as over keys: ${found% *}"
+    else bad "generation over latents" "waits over keys and latents: $found"
+    fi
+fi
 prints "likelihoods" eval whole --task text.jsonl --kind lambada --limit 4 \
     --ranks 2 --out /dev/stdout
 echo '[[7, 1, 2], [8, 3, 5]]' >ids.json

@@ -191,7 +191,7 @@ status cuda_attention_finish(struct stream *stream, struct tensor out,
     CHECK(dtype_real(out.dtype) == DTYPE_F32 && lse.dtype == DTYPE_F32);
     CHECK(root->values.dtype == DTYPE_F32);
     LAUNCH(stream, attention_finish,
-           blocks_of(call.rows * call.heads), &call);
+           blocks_of(call.rows * call.heads * call.width), &call);
     return OK;
 }
 

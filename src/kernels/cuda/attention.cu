@@ -318,11 +318,13 @@ CUDA_KERNEL(attention_merge)
         to[e] = __builtin_fmaf(to[e], a, from[e] * b);
 }
 
+/* A thread an element; the first of a row and head has its lse. */
 CUDA_KERNEL(attention_finish)
 {
     const int64_t i = BLOCK * BLOCK_THREADS + THREAD;
-    const int64_t row = i / p->heads;
-    const int head = (int)(i % p->heads);
+    const int64_t row = i / p->width / p->heads;
+    const int head = (int)(i / p->width % p->heads);
+    const int64_t e = i % p->width;
 
     if (row >= p->rows) return;
     const float sum = *number_of(&p->root.denominator, row, head);
@@ -330,12 +332,11 @@ CUDA_KERNEL(attention_finish)
     const float *from = (const float *)p->root.values.data +
                         row * p->root.values.stride[0] +
                         head * p->root.values.stride[1];
-    const int64_t first =
-        row * p->out.stride[0] + head * p->out.stride[1];
 
-    for (int e = 0; e < p->width; e++)
-        element_set(p->out.data, p->out.dtype, first + e,
-                    sum == 0 ? 0.0f : from[e] * factor);
+    element_set(p->out.data, p->out.dtype,
+                row * p->out.stride[0] + head * p->out.stride[1] + e,
+                sum == 0 ? 0.0f : from[e] * factor);
+    if (e > 0) return;
     *number_of(&p->lse, row, head) =
         sum == 0 ? -__builtin_inff()
                  : *number_of(&p->root.maximum, row, head) + log_f32(sum);
