@@ -122,6 +122,15 @@ static void foreign(struct table *table)
                             "NVML on a GPU knows");
 }
 
+/* The driver says of no graph what memory it takes before it was made. */
+static void foreign_graphs(struct table *table)
+{
+    table_text(table, "foreign memory of graphs");
+    table_text(table, "unknown");
+    table_text(table, "not planned: the driver's, for device_graphs; the log "
+                      "of a run says it");
+}
+
 /* Rows of the summary, for people and for programs. */
 static status summary(struct planned *planned, struct table *table)
 {
@@ -188,6 +197,8 @@ static status summary(struct planned *planned, struct table *table)
     }
     costs(table, pipeline->bytes, ramped, flops * (double)micro_batches);
     if (r->machine.device == DEVICE_CUDA) foreign(table);
+    if (r->machine.device == DEVICE_CUDA && r->machine.graphs)
+        foreign_graphs(table);
     return largest_row(planned, table);
 }
 

@@ -99,6 +99,12 @@ status device_gather(struct device *device)
                ? device->kind->gather(device) : OK;
 }
 
+bool device_graphs(const struct device *device, char *text, size_t bytes)
+{
+    return device != NULL && device->kind->graphs != NULL &&
+           device->kind->graphs(device, text, bytes);
+}
+
 struct queue *device_kernels(struct device *device)
 {
     return device->kernels;

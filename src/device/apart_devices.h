@@ -40,6 +40,8 @@ struct device_kinds {
      * always can. */
     status (*seal)(struct device *);
     status (*gather)(struct device *); /* NULL: it starts nothing */
+    bool (*graphs)(const struct device *, char *text, size_t bytes);
+                                       /* likewise */
     void (*pin)(struct device *, void *at, size_t bytes, bool pinned);
     status (*fetch)(struct device *, const struct device_seen_rows *);
     status (*store)(struct device *, const struct device_seen_rows *);

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include "base/text.h"
 #include "device/cuda.h"
 #include "device/library.h"
 
@@ -211,6 +212,21 @@ static status cuda_gather(struct device *device)
 
     c->graphs = true;
     return cuda_said(c, c->plugin->gather(c->gpu));
+}
+
+static bool cuda_graphs(const struct device *device, char *text, size_t bytes)
+{
+    const struct cuda *c = (const struct cuda *)device;
+    struct gpu_graphs made;
+    char size[32];
+
+    c->plugin->graphs(c->gpu, &made);
+    if (made.count == 0) return false;
+    snprintf(text, bytes, "%lld CUDA graphs of %lld nodes; meanwhile the GPU "
+             "lost %s of unused memory, which is not planned",
+             (long long)made.count, (long long)made.nodes,
+             text_bytes(size, (size_t)made.bytes));
+    return true;
 }
 
 static status cuda_seal(struct device *device)
@@ -576,6 +592,7 @@ static const struct device_kinds cuda = {
     .copy = cuda_copy, .copy_parts = cuda_copy_parts, .fill = cuda_fill,
     .write = cuda_write, .read = cuda_read, .tell = cuda_tell,
     .lend = cuda_lend, .seal = cuda_seal, .gather = cuda_gather,
+    .graphs = cuda_graphs,
     .pin = cuda_pin, .fetch = cuda_fetch,
     .store = cuda_store, .count = cuda_count, .ring = cuda_ring,
     .stream_open = cuda_stream_open, .stream_close = cuda_stream_close,

@@ -16,7 +16,7 @@
 #include "device/product.h"
 #include "device/roots.h"
 
-enum { CUDA_PLUGIN_VERSION = 9, GPU_NAME_BYTES = 80 };
+enum { CUDA_PLUGIN_VERSION = 10, GPU_NAME_BYTES = 80 };
 
 /* Memory or an event, as other processes open it. */
 struct gpu_handle { unsigned char bytes[64]; };
@@ -42,6 +42,11 @@ struct gpu_copy {
     int64_t rows;
     size_t row;
 };
+
+/* CUDA graphs that were made so far, one after the other: how many, their nodes
+ * (that of a library counts once), and by how much the GPU's unused memory fell
+ * while each was made and started first. Other processes change that, too. */
+struct gpu_graphs { int64_t count, nodes, bytes; };
 
 struct gpu_launch {
     int kernel;
@@ -97,6 +102,7 @@ struct cuda_plugin {
     /* Work that is gathered. */
     int (*gathered)(struct gpu *);
     const char *(*flush)(struct gpu *);
+    void (*graphs)(struct gpu *, struct gpu_graphs *out);
     /* Pinned memory of the host goes `there`, which no work that is gathered
      * uses so far: before that work. In the order of the stream, if nothing is
      * gathered. */

@@ -12,6 +12,7 @@
 #include "comm/patience.h"
 #include "control/board.h"
 #include "control/lease.h"
+#include "device/graphs.h"
 #include "setup/suggest.h"
 #include "train/auto_mesh.h"
 #include "train/signals.h"
@@ -76,6 +77,14 @@ static status mirror_last(struct trainer *t, status result)
     return status_again(result, &kept);
 }
 
+static void tell_graphs(const struct trainer *t)
+{
+    char text[160];
+
+    if (device_graphs(trainer_first_stage(t)->device, text, sizeof text))
+        LOG(INFO, "train", "%s", text);
+}
+
 /* Opens everything, trains, and reports however it ended. */
 static status train(struct trainer *t)
 {
@@ -94,6 +103,7 @@ static status train(struct trainer *t)
                                  t->flops.peak);
     if (result == OK) result = team_part(&t->team);
     progress_end(&t->progress);
+    tell_graphs(t);
     LOG(DEBUG, "train", "ended after step %lld: %s",
         (long long)t->counters.step,
         result == OK ? "finished" : status_message());

@@ -62,6 +62,7 @@ CUresult image_starts(const struct CUfunc_st *function, uint32_t threads,
  * memory. */
 void *memory_near(int device, CUdeviceptr at, size_t bytes);
 bool memory_is_pinned(const void *at);
+void memory_foreign(int device, int64_t bytes);
 /* The most bytes that there were at once, of GPUs and pinned. */
 size_t memory_most(void);
 /* Addresses of a call become those that kernels use. Host memory becomes an

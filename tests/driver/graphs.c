@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EDGES_MOST = 8 };
+/* GRAPH_BYTES, NODE_BYTES: a graph that can be started takes that of a GPU. */
+enum { EDGES_MOST = 8, GRAPH_BYTES = 64 << 10, NODE_BYTES = 256 };
 
 /* Belongs to the graph, and to what was made of it. */
 struct CUgraphNode_st {
@@ -190,6 +191,7 @@ EXPORTED CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph,
     exec->of = graph;
     exec->device = driver_device();
     exec->graph = graph_copy(graph);
+    memory_foreign(exec->device, GRAPH_BYTES + graph->count * NODE_BYTES);
     return CUDA_SUCCESS;
 }
 
@@ -272,6 +274,8 @@ static void nodes_free(CUgraph graph)
 
 EXPORTED CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
+    memory_foreign(exec->device,
+                   -(GRAPH_BYTES + exec->graph->count * NODE_BYTES));
     nodes_free(exec->graph);
     free(exec);
     return CUDA_SUCCESS;

@@ -152,6 +152,12 @@ static size_t gpu_bytes(void)
     return text != NULL ? strtoull(text, NULL, 10) : (size_t)8 << 30;
 }
 
+/* Memory that the driver takes of a GPU for itself, or gives back. */
+void memory_foreign(int device, int64_t bytes)
+{
+    __atomic_add_fetch(&taken[device], (size_t)bytes, __ATOMIC_SEQ_CST);
+}
+
 EXPORTED CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
     (void)device;

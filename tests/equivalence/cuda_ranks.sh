@@ -307,6 +307,17 @@ if [ -z "${REAL:-}" ]; then
     then ok "a step with graphs: $found"
     else bad "a step with graphs" "$found"
     fi
+    # The driver of tests takes 64 KiB for a graph and 256 bytes for a node.
+    said=$(sed -n 's/.* \([0-9]*\) CUDA graphs of \([0-9]*\) nodes; .* lost \(.*\) of unused memory, which is not planned.*/\1 \2 \3/p' cuda/log.txt)
+    planned=$(awk '{ kib = 64 * $1 + $2 / 4
+        printf kib < 1023.95 ? "%.1f KiB" : "%.1f MiB", kib < 1023.95 ? kib : kib / 1024 }' <<<"$said")
+    lockstep plan config.yaml --set device=cuda --set device_graphs=true \
+        >out 2>log
+    if [ "${said#* * }" = "$planned" ] && [ "${said%% *}" -ge 3 ] &&
+        grep -q 'foreign memory of graphs *unknown *not planned' out
+    then ok "a run says what graphs take: $said"
+    else bad "memory of graphs" "the log: $said, the driver: $planned" out
+    fi
     # waits NUMBER SETTING...: so often the host waits in a step, without
     # graphs, on all ranks together, and nothing is made. One GPU, so that ipc
     # has threads that read each other.

@@ -273,6 +273,14 @@ static CUresult start_exec(CUgraphExec exec, CUstream stream)
     return CUDA_SUCCESS;
 }
 
+/* A graph that there is takes 1,000 bytes. */
+static CUresult memory_info(size_t *unused, size_t *all)
+{
+    *all = 1 << 20;
+    *unused = *all - 1000 * (size_t)(seen.made - seen.gone);
+    return CUDA_SUCCESS;
+}
+
 static CUresult enter(CUcontext context)
 {
     CHECK(context == gpu.context);
@@ -312,6 +320,7 @@ static struct segments *begin(void)
         .cuGraphExecDestroy_ = exec_destroy,
         .cuGraphExecKernelNodeSetParams_ = set_params,
         .cuGraphLaunch_ = start_exec, .cuCtxSetCurrent_ = enter,
+        .cuMemGetInfo_ = memory_info,
         .cuStreamCreate_ = stream_create, .cuStreamDestroy_ = stream_destroy};
     for (int i = 0; i < CUDA_KERNEL_COUNT; i++) {
         entries[i].number = i;
@@ -458,7 +467,13 @@ TEST(the_fifth_of_a_kind_is_told)
             ask_product(s, 0x1000);
             ends(s);
         }
+    struct gpu_graphs made;
+
+    segment_graphs(s, &made);
     EQUAL_INT(seen.made, SAME_MOST);
+    EQUAL_INT(made.count, SAME_MOST);
+    EQUAL_INT(made.nodes, 6 * SAME_MOST);
+    EQUAL_INT(made.bytes, 1000 * SAME_MOST);
     CHECK(seen.told > 0 && seen.told % 5 == 0);
     segments_free(s);
 }

@@ -98,6 +98,7 @@ DECLARE_PLUGIN(launch, gpu_start);
 DECLARE_PLUGIN(gather, gpu_gather);
 DECLARE_PLUGIN(gathered, gpu_gathered);
 DECLARE_PLUGIN(flush, gpu_flush);
+DECLARE_PLUGIN(graphs, gpu_graphs);
 DECLARE_PLUGIN(tell, gpu_tell);
 DECLARE_PLUGIN(make_event, gpu_make_event);
 DECLARE_PLUGIN(free_event, gpu_free_event);

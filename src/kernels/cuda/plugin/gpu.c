@@ -326,6 +326,12 @@ const char *gpu_flush(struct gpu *gpu)
     return driver_says(settle(gpu, GPU_KERNELS), "work that was gathered");
 }
 
+void gpu_graphs(struct gpu *gpu, struct gpu_graphs *out)
+{
+    *out = (struct gpu_graphs){0};
+    if (gpu->open != NULL) segment_graphs(gpu->open, out);
+}
+
 const char *gpu_tell(struct gpu *gpu, void *to, const void *host, size_t bytes)
 {
     if (gpu->open != NULL)

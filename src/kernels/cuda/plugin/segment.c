@@ -61,6 +61,7 @@ struct segments {
     struct graph graphs[GRAPHS_MOST];
     int graphs_count;
     uint64_t clock;
+    struct gpu_graphs made;
 };
 
 struct segments *segments_new(struct gpu *gpu)
@@ -100,6 +101,11 @@ void segments_free(struct segments *s)
 int segment_count(const struct segments *s)
 {
     return s->count + s->told_count;
+}
+
+void segment_graphs(const struct segments *s, struct gpu_graphs *out)
+{
+    *out = s->made;
 }
 
 /* ---- gathering ---- */
@@ -498,6 +504,34 @@ static bool was_seen(struct segments *s, uint64_t key)
     return false;
 }
 
+/* Memory of the GPU that nobody has; 0: unknown. */
+static size_t unused_bytes(void)
+{
+    size_t unused = 0, all;
+
+    return driver.cuMemGetInfo_(&unused, &all) == CUDA_SUCCESS ? unused : 0;
+}
+
+/* The driver takes memory of its own for a graph, at the latest when it is
+ * started first. */
+static CUresult start_new(struct segments *s, uint64_t key)
+{
+    const size_t before = unused_bytes();
+    struct graph *g = place(s);
+    CUresult error = graph_make(s, g, key);
+
+    if (error != CUDA_SUCCESS) return error;
+    g->used = ++s->clock;
+    error = driver.cuGraphLaunch_(g->exec, s->stream);
+    const size_t after = unused_bytes();
+
+    s->made.count++;
+    s->made.nodes += g->count;
+    if (after > 0 && before > after)
+        s->made.bytes += (int64_t)(before - after);
+    return error;
+}
+
 static CUresult start_graph(struct segments *s)
 {
     const uint64_t key = key_of(s);
@@ -507,8 +541,8 @@ static CUresult start_graph(struct segments *s)
     CUresult error = CUDA_SUCCESS;
 
     if (g == NULL && same == 0 && !was_seen(s, key)) return start_each(s);
-    if (g == NULL && same < SAME_MOST) error = graph_make(s, g = place(s), key);
-    else if (g == NULL) error = graph_tell(s, g = oldest);
+    if (g == NULL && same < SAME_MOST) return start_new(s, key);
+    if (g == NULL) error = graph_tell(s, g = oldest);
     if (error != CUDA_SUCCESS) return error;
     g->used = ++s->clock;
     return driver.cuGraphLaunch_(g->exec, s->stream);

@@ -51,6 +51,7 @@ CUresult segment_attention(struct segments *, const struct attention_told *);
  * its kernels. */
 CUresult segment_tell(struct segments *, void *there, const void *host,
                       size_t bytes);
+void segment_graphs(const struct segments *, struct gpu_graphs *out);
 /* Items of work that are open. */
 int segment_count(const struct segments *);
 /* Gives them to the driver. */
