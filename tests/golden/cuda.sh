@@ -268,6 +268,26 @@ then ok "gpu_run.sh finds libraries, names the kernel, and then runs the sanitiz
 else bad "gpu_run.sh" "says: $said" "$room/log"
 fi
 
+# --- gpu_run.sh whose GPU hangs: nothing of a stage is left beside the next ---
+mkdir "$room/hangs"
+cat >"$room/hangs/lockstep" <<END
+#!/bin/bash
+case \$1 in
+verify) exec sleep 297.$$ ;;
+*) exec "$program" "\$@" ;;
+esac
+END
+chmod +x "$room/hangs/lockstep"
+(export EMULATED=$room/none OUT=$room/out STAGES="runs memory" BUDGET=20
+    BUILD=$room/hangs tools/gpu/gpu_run.sh) >"$room/log" 2>&1
+grep -lszxF "297.$$" /proc/[0-9]*/cmdline >"$room/left"
+if grep -q "^not run runs: tests/equivalence/cuda_ranks.sh was not over in" "$room/log" &&
+    grep -q "^not run memory: 20 s are over" "$room/log" &&
+    [ ! -s "$room/left" ]
+then ok "gpu_run.sh ends what a stage has started"
+else bad "gpu_run.sh ends what a stage has started" "it does not" "$room/log"
+fi
+
 # --- mistakes in kernels show ---
 number=0
 fma=$(grep -qsw fma /proc/cpuinfo && echo -mfma)

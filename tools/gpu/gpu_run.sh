@@ -41,13 +41,15 @@
 #   EMULATED=1   against the driver of tests/driver (make driver): the same
 #                stages, short, with figures that say nothing about a GPU; a folder:
 #                the driver there
-#   BUDGET       seconds of all stages; one that would begin later is not run
+#   BUDGET       seconds of all stages (780; 3600 with EMULATED); one that would
+#                begin later is not run
 #   OUT          figures.jsonl, summary.txt, and what the stages wrote, in
 #                details.tar.gz (gpu_run)
 #   STAGES       only these
 set -u
 export LC_ALL=C
-: "${BUILD:=build}" "${OUT:=gpu_run}" "${EMULATED:=}" "${BUDGET:=780}"
+: "${BUILD:=build}" "${OUT:=gpu_run}" "${EMULATED:=}"
+: "${BUDGET:=$([ -n "$EMULATED" ] && echo 3600 || echo 780)}"
 # Seconds that each may take.
 declare -A most=([env]=60 [step]=90 [kernels]=10 [runs]=240 [fast]=120
     [bench]=200 [peer]=120 [profile]=60 [train]=90 [trace]=30 [memory]=20
@@ -71,7 +73,7 @@ if [ -n "$EMULATED" ]; then
     EMULATED=$(cd "$EMULATED" && pwd)
     export LD_LIBRARY_PATH=$EMULATED LOCKSTEP_DRIVER=early
     for stage in $all; do most[$stage]=600; done
-    BUDGET=3600 real=
+    real=
     steps=3 layers=1 width=32 heads=2 batch=4 sequence=32
     only='^sgd$'
     exact="--model llama-1m --batch 1 --length 16 --steps 1"
@@ -103,11 +105,34 @@ cannot() { # WHY
     return 2
 }
 
-# within COMMAND...: no longer than what is left of the stage's limit.
+# within COMMAND...: no longer than what is left of the stage's limit, for which
+# 124 stands. Programs that a script has started then end with it, so that none
+# has the GPU beside the next stage: they are known by their environment.
 within() {
-    local left=$((end - SECONDS))
+    local left=$((end - SECONDS)) code found i mark=GPU_RUN_LIMIT=$$.$RANDOM
     [ $left -gt 0 ] || return 124
-    timeout --kill-after=5 $left "$@"
+    env "$mark" timeout --kill-after=5 $left "$@"
+    code=$?
+    [ $code -eq 124 ] || { [ $code -eq 137 ] && [ $SECONDS -ge $end ]; } ||
+        return $code
+    for ((i = 0; i < 50; i++)); do
+        found=$(grep -lszxF "$mark" /proc/[0-9]*/environ)
+        [ -n "$found" ] || break
+        # shellcheck disable=SC2046
+        kill -9 $(tr -cs 0-9 ' ' <<<"$found") 2>/dev/null
+        sleep 0.1
+    done
+    return 124
+}
+
+# is_late CODE: the limit of the stage ended it.
+is_late() {
+    [ "$1" -eq 124 ]
+}
+
+# not_good CODE WHY FILE: what did not go well, or had no time to.
+not_good() {
+    if is_late "$1"; then cannot "no time: $2"; else fails "$2" "$3"; fi
 }
 
 train() { # RUN ARGUMENT...
@@ -160,7 +185,7 @@ again() {
 # A row: a name, settings of both sides, those of the GPU alone behind a bar.
 # Attention by cuDNN, forward and backward: where it is installed.
 stage_step() {
-    local row name word wrong=0 count=0 dnn=
+    local row name word code wrong=0 late=0 count=0 dnn=
     ! within "$lockstep" doctor 2>/dev/null | grep -q '^cuDNN  *yes' || dnn=1
     while IFS='|' read -r row word; do
         [ -n "$dnn" ] || [[ $row != *=cudnn* ]] ||
@@ -170,8 +195,12 @@ stage_step() {
         local set
         for set in ${row#"$name"}; do sets+=(--set "$set"); done
         echo "device=cuda $word" >layout
-        if two_steps "${sets[@]}" >"$details/step.$name.log" 2>&1
-        then echo "    ok step.$name"
+        two_steps "${sets[@]}" >"$details/step.$name.log" 2>&1
+        code=$?
+        if [ $code -eq 0 ]; then echo "    ok step.$name"
+        elif is_late $code; then
+            late=$((late + 1))
+            echo "    not run: step.$name: no time"
         else
             wrong=$((wrong + 1))
             echo "    FAILED step.$name"
@@ -192,8 +221,9 @@ cudnn numerics.gpu=fast numerics.attention=cudnn train.dtype=bfloat16|ranks=1
 flash numerics.gpu=fast numerics.attention=flash train.dtype=bfloat16|ranks=1
 cudnn_graphs numerics.gpu=fast numerics.attention=cudnn train.dtype=bfloat16|ranks=1 device_graphs=true
 END
-    figure step.equal $((count - wrong)) "of $count"
-    [ $wrong -eq 0 ] || fails "$wrong of $count differ"
+    figure step.equal $((count - wrong - late)) "of $count"
+    [ $wrong -eq 0 ] || { fails "$wrong of $count differ"; return; }
+    [ $late -eq 0 ] || cannot "no time for $late of $count rows"
 }
 
 stage_kernels() {
@@ -219,7 +249,8 @@ script() {
     figure "$name.failed" "$(grep -c '^FAILED' "$log")" rows
     ! grep -q '^FAILED' "$log" || { fails "$file" "$log"; return; }
     [ $code -eq 0 ] && return
-    [ $code -ne 124 ] || { cannot "$file took longer than ${most[$name]} s"; return; }
+    ! is_late $code ||
+        { cannot "$file was not over in $((end - began)) s"; return; }
     fails "$file" "$log"
 }
 
@@ -248,14 +279,16 @@ stage_nccl() {
 }
 
 stage_train() {
-    train on_gpu --set device=cuda || { fails "on the GPU" on_gpu.log; return; }
+    train on_gpu --set device=cuda ||
+        { not_good $? "on the GPU" on_gpu.log; return; }
     train in_graphs --set device=cuda --set device_graphs=true ||
-        { fails "in graphs" in_graphs.log; return; }
-    "$lockstep" compare on_gpu in_graphs >compare.log 2>&1 ||
-        { fails "other weights in graphs" compare.log; return; }
-    train on_cpu --set device=cpu || { fails "on the CPU" on_cpu.log; return; }
-    "$lockstep" compare on_gpu on_cpu >compare.log 2>&1 ||
-        { fails "other weights" compare.log; return; }
+        { not_good $? "in graphs" in_graphs.log; return; }
+    within "$lockstep" compare on_gpu in_graphs >compare.log 2>&1 ||
+        { not_good $? "other weights in graphs" compare.log; return; }
+    train on_cpu --set device=cpu ||
+        { not_good $? "on the CPU" on_cpu.log; return; }
+    within "$lockstep" compare on_gpu on_cpu >compare.log 2>&1 ||
+        { not_good $? "other weights" compare.log; return; }
     cmp -s <(grep -o '"loss": [^,]*' on_gpu/metrics.jsonl) \
         <(grep -o '"loss": [^,]*' on_cpu/metrics.jsonl) ||
         { fails "other losses"; return; }
@@ -264,15 +297,21 @@ stage_train() {
 
 # timed NAME ARGUMENT...: milliseconds of a step of `bench step`.
 timed() {
-    local name=$1
+    local name=$1 code
     shift
     within "$lockstep" bench step --device cuda "$@" --json \
-        >"$details/bench.$name.json" 2>"$details/bench.$name.log" || {
+        >"$details/bench.$name.json" 2>"$details/bench.$name.log"
+    code=$?
+    if is_late $code; then
+        echo "    not run: bench.$name: no time"
+        late="$late $name"
+        return
+    elif [ $code -ne 0 ]; then
         echo "    FAILED bench.$name"
         tail -n 4 "$details/bench.$name.log" | cut -c 1-300 | sed 's/^/        /'
         wrong="$wrong $name"
         return
-    }
+    fi
     figure "bench.$name.ms" "$(of_json step_ms "$details/bench.$name.json")" ms
     figure "bench.$name.tokens_per_s" \
         "$(of_json tokens_per_s "$details/bench.$name.json")" tokens/s
@@ -282,13 +321,19 @@ timed() {
         "$(of_json planned_bytes "$details/bench.$name.json")" bytes
 }
 
+# Whether all were timed.
+timed_all() {
+    [ -z "$wrong" ] || { fails "bench step:$wrong"; return; }
+    [ -z "$late" ] || cannot "no time for$late"
+}
+
 of_json() { # KEY FILE
     sed -n 's/^  "'"$1"'": \([0-9.e+-]*\),*$/\1/p' "$2"
 }
 
 # shellcheck disable=SC2086
 stage_bench() {
-    local wrong=
+    local wrong= late=
     timed fast $fast --dtype bfloat16 --gpu fast
     timed fast_own_attention $fast --dtype bfloat16 --gpu fast --attention own
     timed fast_graphs $fast --dtype bfloat16 --gpu fast --graphs
@@ -296,7 +341,7 @@ stage_bench() {
     timed exact_float32_graphs $exact --graphs
     timed exact_bfloat16 $exact --dtype bfloat16
     timed fast_tf32 $exact --gpu fast
-    [ -z "$wrong" ] || fails "bench step:$wrong"
+    timed_all
 }
 
 # Names of kernels, calls and milliseconds; the whole table is in the details.
@@ -304,7 +349,7 @@ stage_bench() {
 stage_profile() {
     within "$lockstep" bench step --device cuda $fast --dtype bfloat16 \
         --gpu fast >"$details/profile.txt" 2>profile.log ||
-        { fails "bench step" profile.log; return; }
+        { not_good $? "bench step" profile.log; return; }
     head -n 24 "$details/profile.txt" | cut -c 1-110 | sed 's/^/    /'
     figure profile.rows "$(grep -c . "$details/profile.txt")" rows
 }
@@ -312,8 +357,11 @@ stage_profile() {
 # has_peer: PyTorch with a GPU.
 has_peer() {
     [ -z "$EMULATED" ] || { cannot "PyTorch needs a GPU (EMULATED=1)"; return; }
-    within python3 -c 'import torch; assert torch.cuda.is_available()' 2>peer.log ||
-        cannot "python3 has no PyTorch that finds a GPU"
+    within python3 -c '
+import torch
+if not torch.cuda.is_available(): raise SystemExit(
+    "PyTorch " + torch.__version__ + " finds no GPU")' 2>peer.log ||
+        cannot "python3: $(tail -n 1 peer.log)"
 }
 
 # peer NAME MODEL MODE BATCH LENGTH: milliseconds of a step of PyTorch.
@@ -338,13 +386,13 @@ stage_peer() {
     has_peer || return
     for mode in eager compile; do
         peer $mode gpt2-124m $mode 64 1024 ||
-            { fails "PyTorch, $mode" "$details/peer.$mode.log"; return; }
+            { not_good $? "PyTorch, $mode" "$details/peer.$mode.log"; return; }
     done
 }
 
 # Few tokens at once, and larger models; what there is no time for is left out.
 stage_larger() {
-    local name model batch length steps with=yes wrong=
+    local name model batch length steps with=yes wrong= late=
     [ -z "$EMULATED" ] || { cannot "it needs a GPU (EMULATED=1)"; return; }
     has_peer || with=
     while read -r name model batch length steps; do
@@ -358,16 +406,14 @@ few_tokens gpt2-124m 4 1024 20
 llama_1b llama-1b 8 4096 3
 gpt2_1.5b gpt2-1.5b 16 1024 3
 END
-    [ -z "$wrong" ] && return
-    [ $SECONDS -lt $end ] || { cannot "no time for$wrong"; return; }
-    fails "bench step:$wrong"
+    timed_all
 }
 
 # Each kernel's span names its instruction and lasts some time.
 stage_trace() {
     local spans products
     train traced --set device=cuda --trace trace.json ||
-        { fails "train --trace" traced.log; return; }
+        { not_good $? "train --trace" traced.log; return; }
     spans=$(grep '"ph":"X"' trace.json | grep '"tid":2,' |
         grep -c '"instruction":[0-9]')
     [ "$spans" -gt 0 ] || { fails "the trace has no kernels"; return; }
@@ -379,7 +425,7 @@ stage_trace() {
 
 stage_memory() {
     within "$lockstep" plan config.yaml --set device=cuda --explain memory \
-        >plan.log 2>&1 || { fails "plan" plan.log; return; }
+        >plan.log 2>&1 || { not_good $? "plan" plan.log; return; }
     grep -q 'what kernels are told' plan.log ||
         { fails "the plan does not list what kernels are told" plan.log; return; }
     cp plan.log "$details"
