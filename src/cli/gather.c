@@ -54,10 +54,24 @@ static status gather_best(struct gathering *g, struct local_source *source)
     return result;
 }
 
+/* One at a time: another would remove what this one has not renamed yet. */
+static status take_lock(struct file_lock *lock, const char *run)
+{
+    char path[PATH_BYTES];
+    status result;
+
+    TRY(path_join(path, sizeof path, run, "gather.lock"));
+    result = file_lock_take(lock, path);
+    if (result != ERR_CONFIG) return result;
+    return status_hint(result, "another lockstep gather is at work in %s; it "
+                               "makes the same checkpoint", run);
+}
+
 /* From this machine, and those whose agents are here. */
 static status gather(struct gathering *g)
 {
     struct local_source source;
+    struct file_lock lock = {.descriptor = -1};
     struct text notice = {0};
     status result;
 
@@ -72,10 +86,12 @@ static status gather(struct gathering *g)
     if (notice.length > 0)
         fprintf(stderr, "notice    %s\n", notice.bytes);
     TRY_GOTO(done, result, directory_make_private(g->run));
+    TRY_GOTO(done, result, take_lock(&lock, g->run));
     TRY_GOTO(done, result, shards_gather(&source.shards, g->run, true));
     TRY_GOTO(done, result, local_bring_from_step(&g->local, &source.shards));
     result = gather_best(g, &source);
 done:
+    file_lock_drop(&lock);
     local_source_close(&source);
     text_free(&notice);
     return result;
