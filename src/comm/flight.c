@@ -73,6 +73,15 @@ void flight_await(int nodes)
     if (flight != NULL) atomic_store(&flight->awaits, nodes);
 }
 
+static int64_t peer_of(const struct operation *op)
+{
+    const enum comm_kind kind = op->call->kind;
+
+    if ((kind != COMM_SEND && kind != COMM_RECV) || op->group->members == NULL)
+        return -1;
+    return op->group->members[op->call->peer];
+}
+
 uint64_t flight_enter(const struct operation *op)
 {
     struct flight *flight = atomic_load(&record);
@@ -85,6 +94,7 @@ uint64_t flight_enter(const struct operation *op)
     *entry = (struct flight_entry){
         .number = number, .call = op->tag & 0xffffffffffffu,
         .context = op->group->context, .began_ns = clock_ns(),
+        .peer = peer_of(op),
         .kind = (int32_t)op->call->kind,
         .channel = op->group->aside != NULL ? CHANNEL_BACKGROUND
                                             : (int32_t)op->channel,

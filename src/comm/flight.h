@@ -22,6 +22,8 @@ struct flight_entry {
     uint64_t context;
     int64_t began_ns, ended_ns; /* monotonic; ended 0: under way */
     int64_t bytes;         /* sent */
+    int64_t peer;          /* of a send or a receive: rank of the world; else
+                            * -1 */
     int32_t kind;          /* enum comm_kind */
     int32_t channel;       /* enum channel */
     int32_t size, result;  /* ranks of the group; status */

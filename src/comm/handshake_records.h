@@ -11,8 +11,9 @@
  * instruction a rank performs since 4, beats how long a lease is since 6,
  * copies end with the checksum of their rows as they left, and reports say how
  * long a rank was kept, since 7; checksums have 64 bits, and reports say for
- * which nodes a rank waits, since 8. */
-enum { DOOR_VERSION = 8 };
+ * which nodes a rank waits, since 8; calls have a peer, and agents are asked
+ * for more of them, since 9. */
+enum { DOOR_VERSION = 9 };
 
 struct hello {
     char magic[8];              /* "LOCKSTEP" */

@@ -299,6 +299,11 @@ static void hear(struct agent *agent, const struct wire_head *head,
         if (head->bytes == sizeof(struct node_refused))
             hear_refusal(agent, bytes);
         break;
+    case WIRE_RECORDS:
+        if (head->bytes == sizeof(struct record_ask) &&
+            agent_records(agent, bytes) != OK)
+            status_clear(); /* the next look sees that it is gone */
+        break;
     case WIRE_END:
         agent->over = true;
         break;

@@ -63,6 +63,9 @@ struct agent {
  * end. */
 status agent_turn(struct agent *agent, bool *child);
 
+/* Answers. ERR_PEER: the supervisor is gone. */
+status agent_records(struct agent *agent, const struct record_ask *ask);
+
 /* Without a supervisor: whether ranks of the node cannot step, as one stands
  * still or has not met the others. Asked at each turn. */
 bool ranks_stand_still(struct agent *agent);

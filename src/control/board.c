@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "comm/process.h"
 
-static const uint64_t magic = 0x6c6f636b626f6133; /* "lockboa3" */
+static const uint64_t magic = 0x6c6f636b626f6134; /* "lockboa4" */
 enum { CARRY_MS = 30000 };
 
 static struct board *mine;

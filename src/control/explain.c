@@ -4,12 +4,27 @@
 #include <string.h>
 #include "control/watch.h"
 
+/* "receive from rank 3 on group stage 1 (call 5)". */
+static void call_text(const struct flight_entry *e, char out[96])
+{
+    char peer[32] = "";
+
+    if (e->kind == COMM_RECV && e->peer >= 0)
+        snprintf(peer, sizeof peer, " from rank %lld", (long long)e->peer);
+    if (e->kind == COMM_SEND && e->peer >= 0)
+        snprintf(peer, sizeof peer, " to rank %lld", (long long)e->peer);
+    snprintf(out, 96, "%s%s on group %s (call %llu)",
+             comm_kind_name((enum comm_kind)e->kind), peer, e->group,
+             (unsigned long long)e->call);
+}
+
 void position_text(const struct board *board, int rank, int64_t now_ns,
                    char out[160])
 {
     const struct board_page *page = &board->pages[rank];
     const struct flight_entry e = flight_position(&page->flight);
     const struct flight_doing doing = flight_doing(&page->flight);
+    char call[96];
     int used = snprintf(out, 160, "rank %d: %s, step %lld", rank,
                         board_phase_name(atomic_load(&page->phase)),
                         (long long)((uint64_t)atomic_load(&page->step) + 1));
@@ -22,18 +37,13 @@ void position_text(const struct board *board, int rank, int64_t now_ns,
         used += snprintf(out + used, (size_t)(160 - used),
                          ", waits until another node has its copy");
     if (e.number == 0 || used >= 160) return;
+    call_text(&e, call);
     if (e.ended_ns == 0)
-        snprintf(out + used, (size_t)(160 - used),
-                 ", in %s on group %s (call %llu) for %.1f s",
-                 comm_kind_name((enum comm_kind)e.kind), e.group,
-                 (unsigned long long)e.call,
+        snprintf(out + used, (size_t)(160 - used), ", in %s for %.1f s", call,
                  1e-9 * ((double)now_ns - (double)e.began_ns));
     else
-        snprintf(out + used, (size_t)(160 - used),
-                 ", %.1f s after %s on group %s (call %llu)",
-                 1e-9 * ((double)now_ns - (double)e.ended_ns),
-                 comm_kind_name((enum comm_kind)e.kind), e.group,
-                 (unsigned long long)e.call);
+        snprintf(out + used, (size_t)(160 - used), ", %.1f s after %s",
+                 1e-9 * ((double)now_ns - (double)e.ended_ns), call);
 }
 
 double sign_of_life_ms(const struct board *board, int rank, int64_t now_ns)
@@ -137,6 +147,46 @@ static int count_arrived(const struct board *board,
     return name_ranks(board, call, ARRIVED, names);
 }
 
+static bool is_in_receive(const struct board *board, int rank,
+                          struct flight_entry *out)
+{
+    *out = flight_position(&board->pages[rank].flight);
+    return out->number != 0 && out->ended_ns == 0 && out->kind == COMM_RECV &&
+           out->peer >= 0 && out->peer < board->size;
+}
+
+/* Where nobody is in a collective: the rank that has waited for a message for
+ * longest, and for whom its sender waits, and so on. */
+static void explain_receives(const struct board *board, char out[256])
+{
+    struct flight_entry e, longest = {0};
+    int first = -1, last, hops = 0;
+    char call[96];
+
+    for (int i = 0; i < board->size; i++) {
+        if (!is_in_receive(board, i, &e) ||
+            (first >= 0 && e.began_ns >= longest.began_ns))
+            continue;
+        longest = e;
+        first = i;
+    }
+    if (first < 0) return;
+    last = (int)longest.peer;
+    while (hops < board->size && is_in_receive(board, last, &e)) {
+        last = (int)e.peer;
+        hops++;
+    }
+    call_text(&longest, call);
+    if (hops == board->size)
+        snprintf(out, 256, "%s: rank %d waits, and ranks wait in a circle",
+                 call, first);
+    else if (hops > 0)
+        snprintf(out, 256, "%s: rank %d waits, in the end for rank %d", call,
+                 first, last);
+    else
+        snprintf(out, 256, "%s: rank %d waits", call, first);
+}
+
 void explain_waits(const struct board *board, char out[256])
 {
     struct flight_entry call;
@@ -145,8 +195,10 @@ void explain_waits(const struct board *board, char out[256])
 
     out[0] = '\0';
     if (!longest_wait(board, &call, flight_position) &&
-        !longest_wait(board, &call, flight_aside))
+        !longest_wait(board, &call, flight_aside)) {
+        explain_receives(board, out);
         return;
+    }
     used = (size_t)snprintf(out, 256, "%s on group %s (call %llu): ",
                             comm_kind_name((enum comm_kind)call.kind),
                             call.group, (unsigned long long)call.call);

@@ -20,7 +20,6 @@ enum {
     FENCE_MOST_MS = 10000 /* then a node whose ranks do not end is given up */
 };
 
-static const int64_t time_most_ns = INT64_MAX / 4; /* a century */
 static const struct crew_far far_calls;
 
 /* ---- opening ---- */
@@ -95,6 +94,7 @@ void fleet_close(struct fleet *fleet)
     }
     memory_free(fleet->at);
     memory_free(fleet->home);
+    memory_free(fleet->records);
     door_close(&fleet->door);
     *fleet = (struct fleet){0};
 }
@@ -123,28 +123,14 @@ static void settle_calls(struct flight *flight, const struct slot_report *r)
     }
 }
 
-/* A time of another machine by this one's clock; 0: none, or none that makes
- * sense. */
-static int64_t here_ns(int64_t then_ns, int64_t ahead_ns)
-{
-    return then_ns > 0 && then_ns < time_most_ns ? then_ns - ahead_ns : 0;
-}
-
 /* The page of a far rank, with the times of this machine's clock. */
 static void mirror(struct board_page *page, const struct slot_report *r,
                    int64_t ahead_ns)
 {
     memcpy(page->sentence, r->sentence, sizeof page->sentence);
     page->sentence[sizeof page->sentence - 1] = '\0';
-    for (uint64_t i = REPORT_ENTRIES; i-- > 0;) {
-        struct flight_entry e = r->last[i];
-
-        if (e.number == 0) continue;
-        e.began_ns = here_ns(e.began_ns, ahead_ns);
-        e.ended_ns = here_ns(e.ended_ns, ahead_ns);
-        e.group[sizeof e.group - 1] = '\0';
-        page->flight.entries[e.number % FLIGHT_ENTRIES] = e;
-    }
+    for (int i = REPORT_ENTRIES; i-- > 0;)
+        fleet_note_call(&page->flight, &r->last[i], ahead_ns);
     atomic_store(&page->flight.count, r->calls);
     atomic_store(&page->flight.beats, r->beats);
     flight_mirror(&page->flight, &r->doing);
@@ -159,7 +145,7 @@ static void mirror(struct board_page *page, const struct slot_report *r,
     atomic_store(&page->source, r->source);
     atomic_store(&page->result, r->result);
     atomic_store(&page->verdict, r->verdict);
-    atomic_store(&page->step_ns, here_ns(r->step_ns, ahead_ns));
+    atomic_store(&page->step_ns, fleet_time(r->step_ns, ahead_ns));
     atomic_store(&page->step, r->step);
     atomic_store(&page->process, r->process);
     atomic_store(&page->phase, r->phase);
@@ -263,8 +249,8 @@ static void take_report(struct fleet *fleet, int index, const char *bytes,
     const struct node_report *head = (const void *)bytes;
     struct slot_report r, before;
 
-    if (length < sizeof *head || head->places < 0 || head->now_ns < 0 ||
-        head->now_ns > time_most_ns ||
+    if (length < sizeof *head || head->places < 0 ||
+        fleet_time(head->now_ns, 0) == 0 ||
         length != sizeof *head + (size_t)head->places * sizeof r)
         return;
     const int64_t ahead_ns = head->now_ns - clock_ns();
@@ -342,7 +328,9 @@ static void listen_to(struct fleet *fleet, int index)
             memcpy(&moved, bytes, sizeof moved);
             see_move(fleet, index, &moved);
         }
-        if (head->kind == WIRE_REPORT) /* may end the connection */
+        if (head->kind == WIRE_RECORDS_ANSWER)
+            fleet_take_records(fleet, index, bytes, head->bytes);
+        else if (head->kind == WIRE_REPORT) /* may end the connection */
             take_report(fleet, index, bytes, head->bytes);
     } while (result == OK && head != NULL);
     if (result == OK) result = check_link(node);

@@ -53,6 +53,13 @@ struct rank_seat { int node, place; uint64_t order, last; };
  * its own node is lost. */
 struct rank_home { int node, others[PARTNERS_MOST]; bool lost; };
 
+/* Calls of a rank's recorder that are still to be asked for. */
+struct rank_records {
+    uint64_t newest;       /* the newest call of the next piece; 0: of all */
+    int32_t left;          /* calls that are still wanted */
+    bool asked;            /* an answer may come */
+};
+
 struct fleet {
     struct crew *crew;     /* borrowed, with board */
     struct board *board;
@@ -64,6 +71,7 @@ struct fleet {
     int count;
     struct rank_seat *at;  /* owned, [most]: of the generation's ranks */
     struct rank_home *home; /* owned, [most] */
+    struct rank_records *records; /* owned, within fleet_records; else NULL */
     int most;
     int replicas;          /* nodes with copies of a rank, its own included */
     uint64_t last_order;
@@ -108,6 +116,19 @@ bool fleet_is_wrong(const struct fleet *fleet);
 void fleet_blame(struct fleet *fleet, int rank);
 /* It computed wrong numbers, again and again: its node is not used again. */
 void fleet_quarantine(struct fleet *fleet, int rank);
+
+/* fleet_records.c */
+/* Brings the board what agents have of their ranks' calls, the newest first, in
+ * bounded time: those of a rank on a lost node stay as it reported them. */
+void fleet_records(struct fleet *fleet);
+void fleet_take_records(struct fleet *fleet, int index, const char *bytes,
+                        size_t length);
+/* A call of another machine by this one's clock. */
+void fleet_note_call(struct flight *flight, const struct flight_entry *said,
+                     int64_t ahead_ns);
+/* A time of another machine by this one's clock; 0: none, or none that makes
+ * sense. */
+int64_t fleet_time(int64_t then_ns, int64_t ahead_ns);
 
 /* fleet_copies.c */
 /* A node whose group and partners are still to be found. */

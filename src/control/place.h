@@ -19,7 +19,8 @@ enum {
     PLACES_EXTRA = 64,    /* beyond its slots, while a layout is changed */
     NODE_BEAT_MS = 500,
     FENCE_GRACE_MS = 700, /* for a rank to give up by itself */
-    REPORT_ENTRIES = 4
+    REPORT_ENTRIES = 4,
+    RECORDS_PIECE = 256   /* calls in an answer */
 };
 
 /* kind of a message (wire.h), and its bytes */
@@ -39,7 +40,9 @@ enum wire_kind {
     WIRE_STORES,      /* struct node_stores: where the node keeps shards */
     WIRE_FILE,        /* struct file_ask, to an agent (far_files.h) */
     WIRE_FILE_ANSWER, /* struct file_answer; bytes follow */
-    WIRE_REFUSED      /* struct node_refused: an agent is not taken */
+    WIRE_REFUSED,     /* struct node_refused: an agent is not taken */
+    WIRE_RECORDS,     /* struct record_ask, to an agent */
+    WIRE_RECORDS_ANSWER /* struct record_answer, then its flight_entry each */
 };
 
 struct node_hello {
@@ -121,6 +124,20 @@ _Static_assert(sizeof(struct slot_report) ==
                        sizeof(struct flight_doing) + BOARD_SENTENCE_BYTES +
                        REPORT_ENTRIES * sizeof(struct flight_entry),
                "a record has no holes");
+
+/* For calls of the rank of a place, which has that order: RECORDS_PIECE at
+ * most, back from `newest`; 0: from its newest. */
+struct record_ask {
+    uint64_t order, newest;
+    int32_t place, rank;
+};
+
+/* newest: of the piece; 0: there is none, as where another order came. */
+struct record_answer {
+    uint64_t order, asked, newest; /* asked: `newest` of the question */
+    int64_t now_ns;       /* the node's clock */
+    int32_t rank, count;
+};
 
 /* The name of a process that is no rank now, as the system has it. */
 #define PLACE_SPARE "lockstep:spare"

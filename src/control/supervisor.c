@@ -206,6 +206,7 @@ static void open_incident(struct supervisor *s, const struct incident *i)
     s->open_incident = s->incidents;
     s->in_vain++;
     crew_signal(&s->crew, SIGKILL);
+    if (s->fleet != NULL) fleet_records(s->fleet);
     tell_incident(s, i);
     if (s->fleet != NULL && i->kind != INCIDENT_CONNECTION)
         fleet_blame(s->fleet, i->rank);

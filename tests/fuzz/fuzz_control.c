@@ -23,7 +23,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { RECORD = 16, RECORDS = 48, LINKS = 4, RANKS = 4, SLOTS = 3,
-       PLACES = SLOTS + 2, BYTES = 1 << 16 };
+       PLACES = SLOTS + 2, BYTES = 1 << 16, KINDS = 20 };
 
 struct record {
     uint8_t side, kind, how, place;
@@ -37,6 +37,7 @@ static struct token token;
 static struct fleet fleet;
 static struct crew crew;
 static struct crew_member members[RANKS];
+static struct rank_records wanted[RANKS]; /* the supervisor asks all the time */
 static struct board *board, *far_board;
 static struct wire links[LINKS];    /* the agents' ends */
 static struct wire master;          /* the supervisor's end to `agent` */
@@ -143,11 +144,11 @@ static size_t make_small(const struct record *r, char *out)
     beat.turn = r->how % 4;
     name_of(r, beat.partners[r->how % PARTNERS_MOST].name);
     if (r->name >= 250) memset(move.address, 'x', sizeof move.address);
-    if (r->kind % 16 == WIRE_SIGNAL) {
+    if (r->kind % KINDS == WIRE_SIGNAL) {
         memcpy(out, &signal, sizeof signal);
         return sizeof signal;
     }
-    if (r->kind % 16 == WIRE_BEAT) {
+    if (r->kind % KINDS == WIRE_BEAT) {
         memcpy(out, &beat, sizeof beat);
         return sizeof beat;
     }
@@ -155,13 +156,44 @@ static size_t make_small(const struct record *r, char *out)
     return sizeof move;
 }
 
+static size_t make_records(const struct record *r, char *out)
+{
+    const struct record_ask ask = {.order = r->order, .newest = r->size,
+                                   .place = field(r, 0), .rank = field(r, 1)};
+    struct record_answer head = {.order = r->order, .asked = 0,
+                                 .newest = r->fill == 79 ? UINT64_MAX
+                                                         : (uint64_t)r->size,
+                                 .now_ns = clock_ns() + r->number,
+                                 .rank = field(r, 1), .count = r->size % 4};
+    struct flight_entry one = {.began_ns = r->number, .peer = r->number,
+                               .kind = r->number, .channel = r->how};
+    size_t used = sizeof head;
+
+    if (r->kind % KINDS == WIRE_RECORDS) {
+        memcpy(out, &ask, sizeof ask);
+        return sizeof ask;
+    }
+    memset(one.group, 'g', sizeof one.group);
+    for (int i = 0; i < head.count; i++) {
+        one.number = head.newest - (uint64_t)i;
+        memcpy(out + used, &one, sizeof one);
+        used += sizeof one;
+    }
+    if (r->fill == 77) head.count = r->number;
+    if (r->fill == 78) head.now_ns = INT64_MIN + r->order;
+    memcpy(out, &head, sizeof head);
+    return used;
+}
+
 static size_t make_message(const struct record *r, char *out)
 {
-    const uint32_t kind = r->kind % 16;
+    const uint32_t kind = r->kind % KINDS;
 
     if (kind == WIRE_HELLO) return make_hello(r, out);
     if (kind == WIRE_REPORT) return make_report(r, out);
     if (kind == WIRE_ORDER) return make_order(r, out);
+    if (kind == WIRE_RECORDS || kind == WIRE_RECORDS_ANSWER)
+        return make_records(r, out);
     return make_small(r, out);
 }
 
@@ -193,7 +225,7 @@ static bool send_record(struct wire *wire, const struct record *r)
     else if (r->how >= 230) length += 1 + (size_t)r->rank;
     if (r->how >= 220 && r->how < 230) wire->token.key[0] ^= 1;
     if (r->how >= 210 && r->how < 220) wire->sent--;
-    if (wire_put(wire, r->kind % 16, bytes, length) != OK) {
+    if (wire_put(wire, r->kind % KINDS, bytes, length) != OK) {
         status_clear();
         return false;
     }
@@ -258,6 +290,8 @@ static void to_supervisor(const struct record *r)
         if (fleet.newcomers[0].descriptor >= 0) return;
         connect_pair(wire, &fleet.newcomers[0]);
     }
+    for (int i = 0; i < RANKS; i++)
+        wanted[i] = (struct rank_records){.left = r->size, .asked = true};
     wrong = send_record(wire, r);
     fleet_look(&fleet, 0);
     check_fleet();
@@ -321,6 +355,7 @@ static void begin(void)
     crew = (struct crew){.size = RANKS, .members = members, .far = &fleet.far};
     fleet.crew = &crew;
     fleet.board = board;
+    fleet.records = wanted;
     for (int i = 0; i < LINKS; i++) links[i].descriptor = -1;
     master = (struct wire){.descriptor = -1};
     agent = (struct agent){
@@ -348,6 +383,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < LINKS; i++) wire_close(&links[i]);
     wire_close(&master);
     wire_close(&agent.up);
+    fleet.records = NULL; /* not the fleet's own */
     fleet_close(&fleet);
     return 0;
 }

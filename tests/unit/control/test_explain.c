@@ -59,6 +59,42 @@ TEST(the_missing_rank_is_named)
     close(file);
 }
 
+/* Rank 0 has sent nothing, and stands still. */
+TEST(who_waits_for_a_message_says_for_whose)
+{
+    int file, world[RANKS] = {0, 1, 2};
+    struct board *board = open_board(&file);
+    struct group group = {.context = 99, .size = 2, .label = "pipe"};
+    char text[256], position[160];
+
+    for (int rank = 1; rank < RANKS; rank++) {
+        const struct comm_call call = {.kind = COMM_RECV, .peer = 0};
+        const struct operation op = {.group = &group, .call = &call, .tag = 5};
+
+        group.members = &world[rank - 1];
+        board_sit(board, rank);
+        (void)flight_enter(&op);
+    }
+    position_text(board, 2, 0, position);
+    CHECK(strstr(position, "in receive from rank 1 on group pipe (call 5)") !=
+          NULL);
+    explain_waits(board, text);
+    EQUAL_TEXT(text, "receive from rank 0 on group pipe (call 5): rank 1 "
+                     "waits");
+    /* Rank 2 has waited for longest. */
+    board->pages[2].flight.entries[1].began_ns = 1;
+    explain_waits(board, text);
+    EQUAL_TEXT(text, "receive from rank 1 on group pipe (call 5): rank 2 "
+                     "waits, in the end for rank 0");
+    board->pages[1].flight.entries[1].peer = 2;
+    explain_waits(board, text);
+    EQUAL_TEXT(text, "receive from rank 1 on group pipe (call 5): rank 2 "
+                     "waits, and ranks wait in a circle");
+    flight_attach(NULL);
+    board_close(board);
+    close(file);
+}
+
 /* Calls of the group before are long ago, or were not in the reports of its
  * machine: "all ranks arrived" was said. */
 TEST(a_rank_without_a_record_did_not_arrive)
@@ -197,6 +233,7 @@ TEST(nonsense_in_a_page_is_no_harm)
 }
 
 TEST_MAIN(the_missing_rank_is_named,
+          who_waits_for_a_message_says_for_whose,
           a_rank_without_a_record_did_not_arrive,
           a_rank_that_reports_left_out_may_have_arrived,
           a_rank_that_is_late_in_the_background_is_named,
