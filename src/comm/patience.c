@@ -8,7 +8,8 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
-enum { FAST_US = 50000, ROUND_TRIPS = 8, EARLIER_MS = 1000 };
+enum { FAST_US = 50000, ROUND_TRIPS = 8, EARLIER_MS = 1000,
+       ACKNOWLEDGED_MS = 2000 /* between two acknowledgements */ };
 
 static _Atomic int64_t least = PATIENCE_MS;
 
@@ -39,6 +40,16 @@ int64_t patience_more_ms(int descriptor)
 int64_t patience_ms(int descriptor)
 {
     return atomic_load(&least) + patience_more_ms(descriptor);
+}
+
+bool patience_is_acknowledged(int descriptor)
+{
+    const int64_t most_ms = ACKNOWLEDGED_MS + patience_more_ms(descriptor);
+    struct tcp_info about = {.tcpi_last_ack_recv = UINT32_MAX};
+    socklen_t length = sizeof about;
+
+    return getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &about, &length) ==
+               0 && about.tcpi_last_ack_recv < most_ms;
 }
 
 void patience_tell(int descriptor, int64_t ms)

@@ -6,6 +6,7 @@
 #ifndef LOCKSTEP_COMM_PATIENCE_H
 #define LOCKSTEP_COMM_PATIENCE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { PATIENCE_MS = 4000, PATIENCE_MORE_MS = 16000 };
@@ -18,6 +19,10 @@ int64_t patience_round_us(int descriptor);
  * beyond that; at most PATIENCE_MORE_MS. */
 int64_t patience_more_ms(int descriptor);
 int64_t patience_ms(int descriptor);
+/* The other machine lives, as its system acknowledges what it is sent, however
+ * little its processes do; for connections on which something is sent each
+ * second. False: unknown, too. */
+bool patience_is_acknowledged(int descriptor);
 /* The system ends the connection a second earlier: then its end is told apart
  * from that of a process which says nothing. */
 void patience_tell(int descriptor, int64_t ms);

@@ -307,7 +307,10 @@ static status check_link(const struct node *node)
         return OK;
     most_ms = patience_ms(node->wire.descriptor);
     if (now - node->wire.heard_ns > most_ms * 1000000)
-        FAIL(ERR_PEER, "silent for %lld ms", (long long)most_ms);
+        FAIL(ERR_PEER, "%ssilent for %lld ms",
+             patience_is_acknowledged(node->wire.descriptor) ? "its agent is "
+                                                             : "",
+             (long long)most_ms);
     if (node->asked_ns != 0 && now - node->asked_ns > most_ms * 1000000)
         FAIL(ERR_PEER, "deaf for %lld ms", (long long)most_ms);
     return OK;

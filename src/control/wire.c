@@ -124,6 +124,12 @@ static status look(struct wire *wire, bool *whole)
     return OK;
 }
 
+/* The other system acknowledges nothing any more (patience_tell). */
+static bool is_unreachable(int error)
+{
+    return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
+}
+
 static status fill(struct wire *wire, bool *more)
 {
     const struct wire_head *head = (const void *)wire->bytes;
@@ -139,6 +145,8 @@ static status fill(struct wire *wire, bool *more)
                wire->room - wire->got, MSG_DONTWAIT);
     *more = got > 0;
     if (got == 0) FAIL(ERR_PEER, "the connection was closed");
+    if (got < 0 && is_unreachable(errno))
+        FAIL(ERR_PEER, "its machine is silent");
     if (got < 0 && errno != EAGAIN && errno != EINTR)
         FAIL(ERR_PEER, "the connection broke: %s", strerror(errno));
     if (got > 0) wire->got += (size_t)got;

@@ -63,9 +63,9 @@ a=$agent
 join b 2 "$(waits 10 | cut -c 2-)"
 await kept/metrics.jsonl '"step": 10,'
 
-# --- the agent of all ranks stands still; its ranks do not ---
+# --- the agent of all ranks stands still; its ranks do not, nor its machine ---
 kill -STOP "$a"
-await log 'node *a is gone (silent'
+await log 'node *a is gone (its agent is silent'
 await $journal '"event": "recovered"'
 ok "the agent stands still: the run goes on elsewhere"
 if [ "$(tail -n 1 kept/control/generation)" -ge 2 ]; then
@@ -85,7 +85,7 @@ join c 1
 # --- the link of all ranks is down ---
 if [ -n "$apart" ]; then
     ip link set v2 down
-    await log 'node *b is gone'
+    await log 'node *b is gone (its machine is silent'
     await log.b 'its ranks end'
     ok "a partition: ranks end with their lease"
 fi

@@ -48,6 +48,7 @@ TEST(a_fast_link_has_the_least)
 
     open_ends(ends);
     for (int i = 0; i < 2; i++) EQUAL_INT(told(ends[i]), PATIENCE_MS - 1000);
+    CHECK(patience_is_acknowledged(ends[0]));
     CHECK(patience_round_us(ends[0]) > 0 &&
           patience_round_us(ends[0]) < 50000);
     EQUAL_INT(patience_more_ms(ends[0]), 0);
@@ -69,6 +70,8 @@ TEST(what_is_no_network_has_the_least)
     EQUAL_INT(patience_round_us(ends[0]), 0);
     EQUAL_INT(patience_ms(ends[0]), PATIENCE_MS);
     EQUAL_INT(patience_ms(-1), PATIENCE_MS);
+    CHECK(!patience_is_acknowledged(ends[0]));
+    CHECK(!patience_is_acknowledged(-1));
     for (int i = 0; i < 2; i++) close(ends[i]);
 }
 
