@@ -149,7 +149,8 @@ static void print_status(const struct run_report *r, const char *run)
         [RUN_RUNS] = "runs",
         [RUN_ALONE] = ("runs, but its supervisor is gone: a rank that dies "
                        "now is not replaced"),
-        [RUN_RESTARTS] = "is being restarted", [RUN_ENDED] = "has ended",
+        [RUN_RESTARTS] = "is being restarted",
+        [RUN_WAITS] = "waits for its first ranks", [RUN_ENDED] = "has ended",
         [RUN_DEAD] = "is dead: nobody lives, and nobody said why"};
     char text[160];
 
@@ -206,8 +207,13 @@ static status open_report(const char *run, char metrics[PATH_BYTES],
                           struct run_report *report)
 {
     struct run_dir place = {0};
+    status result = run_dir_read(&place, run); /* has the paths in any case */
 
-    TRY(run_dir_read(&place, run));
+    if (result == ERR_MISSING && run_waits(run)) {
+        status_clear();
+        result = OK;
+    }
+    if (result != OK) return status_pass(result, __FILE__, __LINE__);
     memcpy(metrics, place.metrics, sizeof place.metrics);
     run_dir_close(&place);
     return run_report_read(report, run);

@@ -113,6 +113,9 @@ status door_read_bulk(int descriptor, void *bytes, size_t length,
                       int64_t idle_ms);
 status door_write_bulk(int descriptor, const void *bytes, size_t length,
                        int64_t idle_ms);
+/* The address of a listener as others may give it: one that listens at all
+ * addresses of this machine is reached by the machine's name. */
+void door_reached(const char *address, char out[DOOR_ADDRESS_BYTES]);
 /* HOST:0 of this machine, as it is seen from an address that it can reach. */
 status door_near_side(const char *address, char out[DOOR_ADDRESS_BYTES]);
 

@@ -194,6 +194,19 @@ done:
     return result;
 }
 
+void door_reached(const char *address, char out[DOOR_ADDRESS_BYTES])
+{
+    char host[64] = "";
+
+    snprintf(out, DOOR_ADDRESS_BYTES, "%s", address);
+    if (strncmp(address, "0.0.0.0:", 8) != 0 &&
+        strncmp(address, "[::]:", 5) != 0)
+        return;
+    if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') return;
+    snprintf(out, DOOR_ADDRESS_BYTES, "%.63s%.7s", host,
+             strrchr(address, ':'));
+}
+
 status door_near_side(const char *address, char out[DOOR_ADDRESS_BYTES])
 {
     struct addrinfo *found = NULL;

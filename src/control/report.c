@@ -15,8 +15,8 @@
 
 const char *run_state_name(enum run_state state)
 {
-    static const char *const names[] = {"runs", "alone", "restarts", "ended",
-                                        "dead"};
+    static const char *const names[] = {"runs", "alone", "restarts", "waits",
+                                        "ended", "dead"};
 
     return names[state];
 }
@@ -173,10 +173,25 @@ static void see_successor(struct run_report *r, const char *run,
     r->state = RUN_RESTARTS;
 }
 
+bool run_waits(const char *run)
+{
+    char path[PATH_BYTES];
+
+    if (path_join(path, sizeof path, run, "control/journal.jsonl") == OK)
+        return !file_exists(path) && lock_holder(run) != 0;
+    status_clear();
+    return false;
+}
+
 static status read_report(struct run_report *r, const char *run)
 {
     const struct json *start = NULL;
 
+    if (run_waits(run)) {
+        r->supervisor = lock_holder(run);
+        r->state = RUN_WAITS;
+        return OK;
+    }
     TRY(journal_read(&r->lines, &r->arena, run));
     for (int i = 0; i < r->lines.count; i++) {
         const struct json *line = r->lines.items[i];

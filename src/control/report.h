@@ -13,6 +13,8 @@ enum run_state {
     RUN_RUNS,      /* the supervisor and its ranks live */
     RUN_ALONE,     /* ranks live, the supervisor does not */
     RUN_RESTARTS,  /* the supervisor lives, and no rank; or waits for agents */
+    RUN_WAITS,     /* it waits for the first agents of a new run, of which there
+                    * is no more than its lock */
     RUN_ENDED,     /* as the journal says */
     RUN_DEAD       /* nobody lives, and nobody said why */
 };
@@ -37,6 +39,8 @@ struct run_report {
         *rank;                 /* [ranks] */
 };
 
+/* Whether a supervisor waits for the first agents of the run. */
+bool run_waits(const char *run);
 /* ERR_MISSING: the run was never supervised. */
 status run_report_read(struct run_report *report, const char *run);
 void run_report_free(struct run_report *report);

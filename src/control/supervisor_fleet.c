@@ -29,13 +29,35 @@ static status wait_a_moment(struct supervisor *s)
     return OK;
 }
 
-static void tell_waiting(const struct supervisor *s, bool *told)
+/* A new run has no directory before its first rank makes it: its lock is made,
+ * so that others find the run, and a second supervisor is refused. A disk that
+ * fails is no reason to refuse: the ranks will. */
+static status claim_new(struct supervisor *s)
 {
-    if (*told) return;
+    status result;
+
+    if (s->how->listens != NULL || s->journal.lock.descriptor > 0) return OK;
+    result = directory_make_private(s->how->run);
+    if (result == OK) result = journal_claim(&s->journal);
+    if (result == ERR_CONFIG) return status_pass(result, __FILE__, __LINE__);
+    if (result != OK) status_clear();
+    return OK;
+}
+
+static status tell_waiting(struct supervisor *s, bool begun, bool *told)
+{
+    const char *listens = s->fleet->door.address;
+    char reached[DOOR_ADDRESS_BYTES];
+
+    if (*told) return OK;
     *told = true;
+    door_reached(listens, reached);
     fprintf(stderr, "waiting   for agents: %d of %d places are here; join "
-                    "with: lockstep agent --join %s --token FILE\n",
-            fleet_usable(s->fleet), s->how->ranks, s->fleet->door.address);
+                    "with: lockstep agent --join %s --token FILE%s\n",
+            fleet_usable(s->fleet), s->how->ranks, reached,
+            strcmp(reached, listens) != 0
+                ? " (or any other address of this machine)" : "");
+    return begun ? OK : claim_new(s);
 }
 
 /* The agent of this machine may have ended, too: it is started again. */
@@ -122,7 +144,7 @@ static status choose_layout(struct supervisor *s, bool begun, char *layout,
             clock_ns() - began > (int64_t)FORGIVE_MS * 1000000 &&
             fleet_forgive(s->fleet))
             continue;
-        tell_waiting(s, &told);
+        TRY(tell_waiting(s, begun, &told));
         TRY(restart_agent(s, &tries, &next));
         TRY(wait_a_moment(s));
     }

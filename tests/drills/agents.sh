@@ -118,6 +118,19 @@ journal=nodes/control/journal.jsonl
 : >log
 supervise
 await log 'listens'
+await log 'waiting *for agents'
+# Its lock is made a moment later.
+for ((tries = 0; tries < 600; tries++)); do
+    lockstep status nodes >seen 2>&1 && break
+    sleep 0.1
+done
+says "a run that waits for its first ranks is no missing one" seen \
+    'waits for its first ranks'
+lockstep status nodes --json >seen 2>&1
+says "... for programs, too" seen '"state": "waits"'
+# shellcheck disable=SC2086
+expect "a second supervisor of a run that waits" 78 "in use by process" supervise \
+    config.yaml --run nodes $base $long $four --token token --listen 127.0.0.1:0
 if [ "$(stat -c %a token)" = 600 ]; then ok "the token is private"
 else bad "the token is private" "$(stat -c %a token)"; fi
 join a
@@ -197,6 +210,11 @@ victim=$(process nodes 3)
 await $journal '"event": "recovered"'
 says "a rank that is stopped is named, long before comm.limit" $journal \
     '"kind": "hang", "rank": 3.*hangs (stopped)'
+if ! grep '"event": "incident"' $journal | grep -q 'no record that'; then
+    ok "nodes say all calls of their ranks"
+else
+    bad "nodes say all calls of their ranks" "some are not on record" $journal
+fi
 copied
 lose "$a"
 await $journal '"from": "peer memory"'

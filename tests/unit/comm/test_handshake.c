@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "comm/handshake_records.h"
 #include "tests/test.h"
@@ -373,7 +374,23 @@ TEST(knocks_say_how_they_ended)
           ERR_PEER, "refused");
 }
 
-TEST_MAIN(the_token_opens, another_token_and_another_job_do_not,
+/* 0.0.0.0 is nothing that an agent could be given. */
+TEST(a_listener_at_all_addresses_is_reached_by_its_machines_name)
+{
+    char out[DOOR_ADDRESS_BYTES], host[64] = "", want[DOOR_ADDRESS_BYTES];
+
+    door_reached("10.0.0.1:7077", out);
+    EQUAL_TEXT(out, "10.0.0.1:7077");
+    CHECK(gethostname(host, sizeof host - 1) == 0);
+    snprintf(want, sizeof want, "%.63s:7077", host);
+    door_reached("0.0.0.0:7077", out);
+    EQUAL_TEXT(out, want);
+    door_reached("[::]:7077", out);
+    EQUAL_TEXT(out, want);
+}
+
+TEST_MAIN(a_listener_at_all_addresses_is_reached_by_its_machines_name,
+          the_token_opens, another_token_and_another_job_do_not,
           silent_clients_keep_nobody_out,
           a_crowd_comes_in, a_recorded_handshake_is_refused,
           noise_is_dropped, a_token_is_private, addresses_are_checked,

@@ -117,4 +117,32 @@ TEST(a_supervisor_that_waits_is_there)
     IS_OK(directory_remove(run));
 }
 
-TEST_MAIN(a_spare_is_no_rank, a_supervisor_that_waits_is_there)
+/* There is no journal yet, nor a configuration: such a run was missing. */
+TEST(a_new_run_that_waits_for_agents_is_there)
+{
+    struct run_report report;
+    struct file_lock lock;
+    char path[128];
+
+    IS_OK(directory_make_private(run));
+    snprintf(path, sizeof path, "%s/control", run);
+    IS_OK(directory_make_private(path));
+    CHECK(!run_waits(run));
+    snprintf(path, sizeof path, "%s/control/lock", run);
+    IS_OK(file_lock_take(&lock, path));
+    CHECK(run_waits(run));
+    IS_OK(run_report_read(&report, run));
+    EQUAL_INT(report.state, RUN_WAITS);
+    EQUAL_TEXT(run_state_name(report.state), "waits");
+    EQUAL_INT(report.supervisor, getpid());
+    EQUAL_INT(report.incidents, 0);
+    run_report_free(&report);
+    file_lock_drop(&lock); /* its number stays in the file */
+    CHECK(!run_waits(run));
+    EQUAL_INT(run_report_read(&report, run), ERR_MISSING);
+    status_clear();
+    IS_OK(directory_remove(run));
+}
+
+TEST_MAIN(a_spare_is_no_rank, a_supervisor_that_waits_is_there,
+          a_new_run_that_waits_for_agents_is_there)
