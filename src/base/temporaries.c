@@ -136,7 +136,7 @@ static void on_signal(int number)
 
 void temporaries_guard(void)
 {
-    static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
+    static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 
     for (size_t i = 0; i < sizeof ending / sizeof *ending; i++) {
         struct sigaction action = {.sa_handler = on_signal,

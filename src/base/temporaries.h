@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* temporaries.h - files and directories that go with the process, also where
- * Ctrl-C, SIGTERM or SIGHUP ends it.
+ * Ctrl-C, SIGTERM, SIGHUP or a reader that is gone (SIGPIPE) ends it.
  *
  * A result is written beside its place and renamed. Whoever writes it removes
  * it after an error; a signal leaves nobody to do so, and of a long command
