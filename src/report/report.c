@@ -424,6 +424,19 @@ done:
     return result;
 }
 
+static status prediction_causes_table(struct text *out,
+                                      const struct report_prediction *p)
+{
+    if (p->cause_count == 0) return OK;
+    TRY(text_append_string(out, "<table>\n<tr><th>rank 0</th><th>measured, ms"
+                                "</th><th>predicted, ms</th></tr>\n"));
+    for (int i = 0; i < p->cause_count; i++)
+        TRY(text_printf(out, "<tr><td>%s</td><td>%.4g</td><td>%.4g</td></tr>\n",
+                        p->causes[i].name, p->causes[i].measured_ms,
+                        p->causes[i].predicted_ms));
+    return text_append_string(out, "</table>\n");
+}
+
 /* The step that was predicted, and where it went wrong. */
 static status prediction_section(struct text *out,
                                  const struct report_input *input)
@@ -454,6 +467,7 @@ static status prediction_section(struct text *out,
                         p->items[i].instruction, p->items[i].measured_ms,
                         p->items[i].predicted_ms));
     if (p->count > 0) TRY(text_append_string(out, "</table>\n"));
+    TRY(prediction_causes_table(out, p));
     return text_append_string(out, "</div>\n");
 }
 

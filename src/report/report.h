@@ -26,6 +26,12 @@ struct report_difference {
     char what[64];            /* "F of stage 0, micro-batch 2" */
     double measured_ms, predicted_ms;
 };
+/* A cause of a step: the thread of rank 0, measured and predicted. */
+enum { REPORT_CAUSES = 6 };
+struct report_cause {
+    const char *name;
+    double measured_ms, predicted_ms;
+};
 struct report_prediction {
     const char *machine;
     double predicted_ms, measured_ms, guessed_share;
@@ -33,6 +39,8 @@ struct report_prediction {
     char noise[SENTINEL_NOISE]; /* why nothing can be judged; "": it can */
     struct report_difference items[REPORT_DIFFERENCES]; /* largest first */
     int count;
+    struct report_cause causes[REPORT_CAUSES];
+    int cause_count;
 };
 
 /* Everything is borrowed for the call; texts may be NULL. */

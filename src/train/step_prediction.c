@@ -13,6 +13,7 @@
 #include "comm/launch.h"
 #include "control/board.h"
 #include "step/execute.h"
+#include "train/prediction_causes.h"
 #include "train/run_machine.h"
 
 enum { NOISE_STEPS = 8 /* fewer do not say how much they differ */,
@@ -309,6 +310,7 @@ static void say_noise(const struct step_prediction *p,
 }
 
 void step_prediction_compare(const struct step_prediction *p,
+                             const struct profile *profile,
                              struct report_prediction *out)
 {
     const double steps = (double)(p->measured - 1);
@@ -321,6 +323,7 @@ void step_prediction_compare(const struct step_prediction *p,
     out->steps = p->measured - 1;
     out->measured_ms = 1e3 * p->measured_s / steps;
     say_noise(p, out);
+    prediction_causes(&p->steps, p->step_s, profile, out);
     for (int i = 0; i < p->count && p->marks != NULL; i++) {
         const struct timed *t = &p->steps.lists.lists[0].items[i];
         const bool serial = t->resource == CLOCK_COMPUTE ||

@@ -62,8 +62,10 @@ void step_prediction_note(struct step_prediction *predicted, int64_t batch,
  * other as when the machine was measured. */
 void step_prediction_watch_cores(struct step_prediction *predicted,
                                  struct threads *threads);
-/* The largest differences, in order; `words` [REPORT_DIFFERENCES]. */
+/* The largest differences, in order; and by cause, where the rank has a
+ * profile. */
 void step_prediction_compare(const struct step_prediction *predicted,
+                             const struct profile *profile,
                              struct report_prediction *out);
 void step_prediction_free(struct step_prediction *predicted);
 

@@ -429,6 +429,10 @@ static void print_prediction(const struct report_prediction *p)
                         "predicted\n", i == 0 ? "differs  " : "         ",
                 p->items[i].instruction, p->items[i].what,
                 p->items[i].measured_ms, p->items[i].predicted_ms);
+    for (int i = 0; i < p->cause_count; i++)
+        fprintf(stderr, "%s %s: %.4g ms measured, %.4g predicted\n",
+                i == 0 ? "by cause " : "         ", p->causes[i].name,
+                p->causes[i].measured_ms, p->causes[i].predicted_ms);
 }
 
 status closing_report(const struct closing *closing)

@@ -111,7 +111,7 @@ static status train(struct trainer *t)
     if (!trainer_leads(t)) return result;
     struct report_prediction prediction;
 
-    step_prediction_compare(&t->predicted, &prediction);
+    step_prediction_compare(&t->predicted, t->profiler.profile, &prediction);
     const struct closing closing = {
         .prediction = t->predicted.there ? &prediction : NULL,
         .setup = &t->setup, .text = t->tokenizer.vocabulary.size > 0,
