@@ -55,22 +55,83 @@ double measured_product_rate(const struct machine *machine,
     return mean_of(&mean);
 }
 
+/* Rows of the table of works that a rate is read from. */
+struct works {
+    const struct machine *machine;
+    enum work work;
+    int bits;
+    bool threaded;
+};
+
+static bool works_have(const struct works *of, const struct measured_work *w)
+{
+    return w->work == of->work && w->bits == of->bits &&
+           (w->threads > 1) == of->threaded;
+}
+
+/* Two measured sizes around another one, or the nearest one twice. */
+struct around { double below, above; };
+
+static void around_add(struct around *a, double measured, double size)
+{
+    if (measured <= size && measured > a->below) a->below = measured;
+    if (measured >= size && (a->above <= 0 || measured < a->above))
+        a->above = measured;
+}
+
+static void around_end(struct around *a)
+{
+    if (a->below <= 0) a->below = a->above;
+    if (a->above <= 0) a->above = a->below;
+}
+
+/* How far a size is from `below`, as a share of the octaves between both. */
+static double around_share(const struct around *a, double size)
+{
+    if (a->above <= a->below) return 0;
+    return math_log(size / a->below) / math_log(a->above / a->below);
+}
+
+/* The logarithm of the rate with rows of a width that was measured. */
+static double rate_of_width(const struct works *of, double rows, double width)
+{
+    struct around a = {0, 0};
+    double rates[2] = {0, 0};
+
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < of->machine->work_count; i++) {
+            const struct measured_work *w = &of->machine->works[i];
+
+            if (!works_have(of, w) || (double)w->width != width) continue;
+            if (pass == 0) around_add(&a, (double)w->rows, rows);
+            if (pass == 1 && (double)w->rows == a.below)
+                rates[0] = math_log(w->amount / w->seconds);
+            if (pass == 1 && (double)w->rows == a.above)
+                rates[1] = math_log(w->amount / w->seconds);
+        }
+        around_end(&a);
+    }
+    return rates[0] + around_share(&a, rows) * (rates[1] - rates[0]);
+}
+
+/* Straight lines between logarithms, along rows and then along widths: a
+ * kernel's rate goes up and down with what a width leaves of its vectors, so
+ * other widths say nothing where that one was measured. */
 static double work_rate(const struct machine *machine, enum work work,
                         double rows, double width, int bits, int threads)
 {
-    struct mean mean = {0, 0};
+    const struct works of = {machine, work, bits, threads > 1};
+    struct around a = {0, 0};
 
-    for (int i = 0; i < machine->work_count; i++) {
-        const struct measured_work *w = &machine->works[i];
+    for (int i = 0; i < machine->work_count; i++)
+        if (works_have(&of, &machine->works[i]))
+            around_add(&a, (double)machine->works[i].width, width);
+    around_end(&a);
+    if (a.below <= 0) return 0;
+    const double below = rate_of_width(&of, rows, a.below);
+    const double above = rate_of_width(&of, rows, a.above);
 
-        if (w->work != work || w->bits != bits ||
-            (threads > 1) != (w->threads > 1))
-            continue;
-        mean_add(&mean, w->amount / w->seconds,
-                 apart((double)w->rows, rows) +
-                     apart((double)w->width, width));
-    }
-    return mean_of(&mean);
+    return math_exp(below + around_share(&a, width) * (above - below));
 }
 
 double measured_work_rate(const struct machine *machine, enum work work,

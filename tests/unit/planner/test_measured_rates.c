@@ -80,6 +80,27 @@ TEST(sizes_between_have_rates_between)
                6e9));
 }
 
+/* Between measured rows of a measured width, slow or fast ones beside it say
+ * nothing; between widths, a line through both. */
+TEST(widths_that_were_measured_keep_their_rates)
+{
+    struct measured_work rows[] = {
+        {WORK_ATTENTION, 64, 16, 32, 1, 4e9, 1},
+        {WORK_ATTENTION, 256, 16, 32, 1, 4e9, 1},
+        {WORK_ATTENTION, 64, 24, 32, 1, 1e9, 1},
+        {WORK_ATTENTION, 256, 24, 32, 1, 1e9, 1},
+        {WORK_ATTENTION, 64, 64, 32, 1, 9e9, 1}};
+    const struct machine m = {.works = rows, .work_count = ROWS(rows)};
+    const enum work work = WORK_ATTENTION;
+
+    CHECK(near(measured_work_rate(&m, work, 128, 24, 32, 1), 1e9));
+    CHECK(near(measured_work_rate(&m, work, 64, 19.595917942265424, 32, 1),
+               2e9));
+    CHECK(near(measured_work_rate(&m, work, 4096, 64, 32, 1), 9e9));
+    CHECK(near(measured_work_rate(&m, work, 1, 8, 32, 1), 4e9));
+    CHECK(near(measured_work_rate(&m, work, 256, 512, 32, 1), 9e9));
+}
+
 /* A rate is that of elements of so many bits; if nobody measured them, that of
  * wide ones. */
 TEST(rates_are_of_the_type_of_elements)
@@ -175,6 +196,7 @@ TEST(rates_of_a_table_that_lost_rows_are_guesses)
 
 TEST_MAIN(measured_sizes_keep_their_rates, accumulators_have_their_own_rates,
           sizes_between_have_rates_between,
+          widths_that_were_measured_keep_their_rates,
           rates_are_of_the_type_of_elements, what_no_row_measured_has_no_rate,
           a_row_without_a_kind_stands_for_all,
           roundings_have_rates_of_their_kind,
