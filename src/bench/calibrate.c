@@ -39,7 +39,7 @@ static status worker_open(struct calibration *c, int i)
     return OK;
 }
 
-static void prepare(struct operands *o, const struct bench_case *job)
+void calibrate_prepare(struct operands *o, const struct bench_case *job)
 {
     memset(o->t, 0, sizeof o->t);
     o->used = 0;
@@ -107,12 +107,12 @@ static void body(void *argument, int index, int count)
 {
     struct calibration *c = argument;
     struct worker *w = &c->workers[index];
-    const struct bench_case *job = c->job[index > 0];
+    const struct bench_case *job = c->job;
 
     (void)count;
     w->result = OK;
     if (index >= c->active) return;
-    prepare(w->operands, job);
+    calibrate_prepare(w->operands, job);
     w->result = time_calls(c, w, job);
 }
 
@@ -120,7 +120,7 @@ status calibrate_run(struct calibration *c, const struct bench_case *job,
                      int active, double *seconds, double *sigma)
 {
     *seconds = *sigma = 0;
-    c->job[0] = c->job[1] = job;
+    c->job = job;
     c->active = active;
     threads_run(c->all, body, c);
     for (int i = 0; i < active; i++) {
@@ -137,7 +137,7 @@ static status run_threaded(struct calibration *c, const struct bench_case *job,
     struct worker *w = &c->workers[0];
 
     w->stream.threads = c->all;
-    prepare(w->operands, job);
+    calibrate_prepare(w->operands, job);
     w->result = time_calls(c, w, job);
     w->stream.threads = NULL;
     *seconds = w->seconds;
@@ -279,27 +279,14 @@ static void note_works(struct calibration *c)
     note(c, M_ATTENTION, amount[1] / seconds[1] / m->value[M_PEAK_32]);
 }
 
-/* A product beside a rank that only moves bytes, and the other way round. */
 static status measure_contention(struct calibration *c)
 {
-    const struct bench_case product = {"matmul", "", {256, 256, 256},
-                                       case_product_nt, case_product_run};
-    struct bench_case moves = *calibrate_case("add");
-    double alone, moving, sigma;
+    double times[2];
 
     if (c->request->ranks < 2) return OK;
-    moves.size[0] = 2048;
-    moves.size[1] = 1024;
-    TRY(calibrate_run(c, &product, 1, &alone, &sigma));
-    TRY(calibrate_run(c, &moves, 1, &moving, &sigma));
-    c->job[0] = &product;
-    c->job[1] = &moves;
-    c->active = 2;
-    threads_run(c->all, body, c);
-    TRY(c->workers[0].result);
-    TRY(c->workers[1].result);
-    note(c, M_COMPUTE_BESIDE, c->workers[0].seconds / alone);
-    note(c, M_COMM_BESIDE, c->workers[1].seconds / moving);
+    TRY(calibrate_beside(c, times));
+    note(c, M_COMPUTE_BESIDE, times[0]);
+    note(c, M_COMM_BESIDE, times[1]);
     return OK;
 }
 

@@ -77,7 +77,7 @@ struct calibration {
     struct arena arena;
     struct threads *all;     /* one for each rank */
     struct worker workers[CALIBRATE_WORKERS];
-    const struct bench_case *job[2]; /* of worker 0, of the others */
+    const struct bench_case *job; /* of all workers at once */
     int active;              /* workers that run it */
     double limit;            /* seconds of a job */
     int rounds;              /* done of the table at hand */
@@ -88,6 +88,11 @@ struct calibration {
 /* Runs `job` on `active` workers at once; mean seconds of a call. */
 status calibrate_run(struct calibration *c, const struct bench_case *job,
                      int active, double *seconds, double *sigma);
+/* Operands of a job, new. */
+void calibrate_prepare(struct operands *o, const struct bench_case *job);
+/* Times that products take longer while each rank also moves bytes in the
+ * background, and the other way round. */
+status calibrate_beside(struct calibration *c, double times[2]);
 /* The product, the passes and the exchange, on all workers at once. */
 status calibrate_sentinel(struct calibration *c, struct sentinel *out);
 /* Bytes of that pass, for each rank: all together twice what the last cache
