@@ -122,8 +122,8 @@ int layout_division(const struct layout *l, int zero)
     if (l->zero < zero || (zero == 2 && l->whole_gradients)) return 1;
     const bool shards = l->whole_shards && !(zero < 3 && l->parts[zero]);
 
-    if (shards) return l->shard * l->expert;
-    return layout_sharers(l);
+    if (!shards) return layout_sharers(l);
+    return l->shard * l->expert * (l->as == AS_LOCKSTEP ? 1 : l->context);
 }
 
 status layout_mesh(const struct layout *l, struct mesh *mesh)

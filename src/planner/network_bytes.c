@@ -60,6 +60,15 @@ static double of_pipe(const struct cost *cost)
     return most * (double)l->microbatches * cost_border_bytes(cost);
 }
 
+/* Elements of table and head that the first pipe position gathers for a
+ * micro-batch. */
+static double outside(const struct layout *l, const struct shape *s)
+{
+    const double head = l->pipe > 1 ? 0 : s->outside.head;
+
+    return (s->outside.embedding + head) / l->tensor;
+}
+
 /* Gradients are added up, weights are gathered. */
 static double of_weights(const struct cost *cost)
 {
@@ -78,13 +87,16 @@ static double of_weights(const struct cost *cost)
     if (l->zero < 3) /* what the update has changed */
         return sums + cost_weights(cost, COLLECTIVE_ALL_GATHER, kept * dense,
                                    kept * experts, &guessed);
-    /* Frozen ones, too: for F and for B. */
+    /* Frozen ones, too: for F and for B; table and head, which other programs
+     * keep in between, once. */
     return (once ? 1 : l->microbatches) * sums +
            2.0 * l->microbatches *
                cost_weights(cost, COLLECTIVE_ALL_GATHER,
                             kept * blocks * layout_block_dense(l, s),
                             kept * blocks * layout_block_experts(l, s),
-                            &guessed);
+                            &guessed) +
+           l->microbatches * cost_weights(cost, COLLECTIVE_ALL_GATHER,
+                                          kept * outside(l, s), 0, &guessed);
 }
 
 double network_bytes(const struct cost *cost)

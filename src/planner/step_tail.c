@@ -15,6 +15,15 @@ struct group_shape data_group(const struct layout *l)
                                 group_of(l, CAUSE_EXPERT).stride};
 }
 
+struct group_shape shard_group(const struct layout *l)
+{
+    const struct group_shape shard = group_of(l, CAUSE_SHARD);
+
+    if (l->as == AS_LOCKSTEP) return shard;
+    return (struct group_shape){l->context * l->shard,
+                                group_of(l, CAUSE_CONTEXT).stride};
+}
+
 struct group_shape expert_data_group(const struct layout *l)
 {
     /* Context ranks that divide the experts hold others. */
@@ -30,15 +39,18 @@ double cost_weights(const struct cost *cost, enum collective op,
 {
     const struct layout *l = cost->layout;
     const bool shards = l->whole_shards;
-    const struct group_shape shard = group_of(l, CAUSE_SHARD);
     double seconds = 0;
 
     if (dense_bytes > 0)
-        seconds += cost_collective(cost, op, shards ? shard : data_group(l),
+        seconds += cost_collective(cost, op,
+                                   shards ? shard_group(l) : data_group(l),
                                    dense_bytes, guessed);
     if (expert_bytes > 0)
         seconds += cost_collective(cost, op,
-                                   shards ? shard : expert_data_group(l),
+                                   !shards ? expert_data_group(l)
+                                   : l->expert_context
+                                       ? group_of(l, CAUSE_SHARD)
+                                       : shard_group(l),
                                    expert_bytes, guessed);
     return seconds;
 }
@@ -51,8 +63,8 @@ static double cost_between_copies(const struct cost *cost, enum collective op,
     const struct layout *l = cost->layout;
 
     if (!l->whole_shards) return 0;
-    return cost_collective(cost, op, group_of(l, CAUSE_DATA), bytes / l->shard,
-                           guessed);
+    return cost_collective(cost, op, group_of(l, CAUSE_DATA),
+                           bytes / shard_group(l).ranks, guessed);
 }
 
 double cost_reduction(const struct cost *cost, double dense_bytes,
@@ -254,8 +266,7 @@ static double owners_tell(const struct cost *cost, double *guessed)
 {
     const struct layout *l = cost->layout;
     const struct group_shape group = l->whole_shards
-                                         ? group_of(l, CAUSE_SHARD)
-                                         : data_group(l);
+                                         ? shard_group(l) : data_group(l);
     const double tensors = cost->shape->block.tensors *
                            (double)cost->shape->layers / l->pipe;
 

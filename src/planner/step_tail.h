@@ -8,6 +8,9 @@
 
 /* Ranks that hold the same weights and see other tokens. */
 struct group_shape data_group(const struct layout *layout);
+/* Ranks that divide what hsdp divides. Other programs count context ranks among
+ * them (torch flattens dp_shard and cp into one axis). */
+struct group_shape shard_group(const struct layout *layout);
 /* Ranks that hold the same experts. */
 struct group_shape expert_data_group(const struct layout *layout);
 /* A collective over the weights or gradients of a rank: those of its experts

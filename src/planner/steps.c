@@ -201,8 +201,7 @@ static status make_messages(struct maker *m)
     const struct cost *cost = m->cost;
     const struct layout *l = cost->layout;
     const struct group_shape weights =
-        l->whole_shards && l->zero == 3 ? group_of(l, CAUSE_SHARD)
-                                        : data_group(l);
+        l->whole_shards && l->zero == 3 ? shard_group(l) : data_group(l);
     const double dense = layout_block_dense(l, cost->shape);
     const double experts = layout_block_experts(l, cost->shape);
     const double bytes = l->bits == 32 ? 4 : 2;

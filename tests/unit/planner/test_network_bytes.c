@@ -28,16 +28,21 @@ static struct layout layout_of(int pipe, int data, int tensor)
     return l;
 }
 
-static double bytes_of(const struct layout *l)
+static double bytes_of_shape(const struct layout *l, const struct shape *of)
 {
     struct machine machine;
-    const struct cost cost = {&machine, &shape, l};
+    const struct cost cost = {&machine, of, l};
     double bytes;
 
     machine_from_preset(&machine, &machine_presets[1]);
     bytes = network_bytes(&cost);
     machine_free(&machine);
     return bytes;
+}
+
+static double bytes_of(const struct layout *l)
+{
+    return bytes_of_shape(l, &shape);
 }
 
 static bool is(double bytes, double expected)
@@ -68,10 +73,34 @@ TEST(gradients_and_weights_between_nodes)
     l.shard = 8;
     l.whole_shards = true;
     CHECK(is(bytes_of(&l), 4 * 2. / 2 * 4 * parameters / 8));
+    l.shard = 4; /* context ranks divide them, too, but not those of Lockstep */
+    l.context = 2;
+    CHECK(is(bytes_of(&l), 4 * 2. / 2 * 4 * parameters / 8));
+    CHECK(layout_division(&l, 3) == 8);
+    l.as = AS_LOCKSTEP;
+    CHECK(layout_division(&l, 3) == 4);
+    l.as = AS_TORCHTITAN;
+    l.context = 1;
     l.data = 8;
     l.shard = 1;
     l.whole_shards = false;
     CHECK(bytes_of(&l) < 1); /* one node */
+}
+
+/* Table and head are gathered once for a micro-batch, the head where the pipe
+ * ends; tail_parameters has them among the sums. */
+TEST(tables_and_heads_between_nodes)
+{
+    struct shape large = shape;
+    struct layout l = layout_of(1, 16, 1);
+    const double table = 2048 * 5e4, part = 15. / 16 / 8;
+    double before;
+
+    l.zero = 3;
+    before = bytes_of_shape(&l, &large);
+    large.outside.embedding = large.outside.head = table;
+    CHECK(is(bytes_of_shape(&l, &large) - before,
+             4 * (4 + 2) * 2 * table * part));
 }
 
 /* A rank in the middle sends activations down and their gradients up; at the
@@ -99,5 +128,6 @@ TEST(tensor_ranks_on_two_nodes)
     CHECK(is(bytes_of(&l), 2 * 15. / 16 * border / 8 * 2 * 2 * 32 * 4));
 }
 
-TEST_MAIN(gradients_and_weights_between_nodes, pipes_between_nodes,
+TEST_MAIN(gradients_and_weights_between_nodes,
+          tables_and_heads_between_nodes, pipes_between_nodes,
           tensor_ranks_on_two_nodes)
