@@ -228,7 +228,7 @@ static status print_text(const struct found_layouts *h)
     }
     if (h->refused[0] != 0) printf("\nnote: a layout was refused: %s\n",
                                    h->refused);
-    printf("\nAll values of each choice:\n");
+    if (h->search.family_count > 0) printf("\nAll values of each choice:\n");
     for (int i = 0; i < h->search.family_count; i++) {
         const struct family *f = &h->search.families[i];
         char reason[200];

@@ -24,7 +24,7 @@ draw() {
     pick micro 1 2 4
     pick times 2 4 8
     pick dtype bfloat16 bfloat16 float32
-    pick again none attention block
+    pick again none attention block auto
     pick tensor 1 2 4
     pick pipe 1 2 4
     pick data 2 4 8
