@@ -9,7 +9,7 @@
  * rows have `width` elements: the place of rows and of width among them; which
  * of its operands are cold in a step: results that wait for the backward pass,
  * what was kept for it, weights, and states. */
-enum { WIDTHS = 8 };
+enum { WIDTHS = 8, TOKENS_TURNED = 512 };
 
 struct work_row {
     enum work work;
@@ -36,7 +36,7 @@ static const struct work_row work_rows[] = {
      OPERAND(0)},
     {WORK_GATE_BACK, "swiglu_backward", {64, 256, 768}, {512, 2048},
      OPERAND(1)},
-    {WORK_ROTATE, "rope", HEADS, {512, 2048}, 0},
+    {WORK_ROTATE, "rope", HEADS, {8, 32}, 0}, /* rows: heads of a token */
     {WORK_ADD, "add", {64, 256, 768}, {512, 2048}, OPERAND(0)},
     {WORK_LOSS, "cross_entropy", {256, 4096}, {256, 1024}, 0},
     {WORK_UPDATE, "adamw", {1}, {65536, 1048576}, ~0u},
@@ -66,9 +66,10 @@ static struct bench_case job_of(const struct work_row *row, int64_t rows,
         job.size[3] = heads_of(1024, width);
         job.size[4] = width;
     } else if (row->work == WORK_ROTATE) {
-        job.size[0] = rows;
-        job.size[1] = heads_of(512, width);
+        job.size[0] = TOKENS_TURNED;
+        job.size[1] = rows;
         job.size[2] = width;
+        job.size[3] = rows * width * 3 / 2; /* values beside them */
     } else {
         job.size[0] = rows;
         if (row->work != WORK_UPDATE) job.size[1] = width;

@@ -391,13 +391,15 @@ static status dropout_run(const struct kernels *k, struct stream *stream,
     return k->dropout(stream, &d);
 }
 
-/* [tokens, heads, width]: x at 0, table at 1. */
+/* [tokens, heads, width], of rows of a fourth size: x at 0, table at 1. */
 static void rope_prepare(struct operands *o, const int64_t *s)
 {
     const int64_t heads = given(s[1], 12), width = given(s[2], 64);
-    struct tensor x = case_operand(o, s[0], heads * width);
+    const int64_t row = given(s[3], heads * width);
+    struct tensor x = case_operand(o, s[0], row);
 
     o->t[0] = tensor_3d(x.data, x.dtype, s[0], heads, width);
+    o->t[0].stride[0] = row;
     o->t[1] = tensor_3d(case_operand_real(o, s[0], width).data, DTYPE_F32,
                         s[0], width / 2, 2);
     integers_fill(o, s[0]);

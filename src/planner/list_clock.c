@@ -101,7 +101,9 @@ static void moved_of(const struct cost *cost, const struct step *step,
     case LAYER_ROPE:
         w.work = WORK_ROTATE;
         w.width = head_width_after(p, step);
-        w.bytes = bytes;
+        w.bytes = bytes; /* its rows are heads of a token */
+        w.rows = bytes / (2.0 * (double)dtype_bytes(p->dtype) *
+                          (double)p->size.tokens * w.width);
         break;
     case LAYER_ADD: w.work = WORK_ADD; w.bytes = bytes; break;
     default: cost_moved(cost, (back ? 1.7 : 1) * bytes, out); return;
