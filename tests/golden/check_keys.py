@@ -190,7 +190,7 @@ def main():
     parser.add_argument("lockstep")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("family", nargs="*")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     transformers.logging.set_verbosity_error()
     check_drawn.float64_throughout()
     torch.set_num_threads(1)
