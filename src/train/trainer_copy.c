@@ -212,6 +212,20 @@ static status look_for_whole(struct trainer *t)
     return team_most(&t->team, &t->saves.none_whole);
 }
 
+/* With checkpoint.local, a step of which this machine has shards is no
+ * checkpoint once those of another are lost with it. */
+static status leave_out_torn(struct trainer *t, double *saved)
+{
+    int64_t whole = -1;
+    status result = OK;
+
+    if (!t->files.local.used) return OK;
+    if (trainer_leads(t)) result = find_whole(t, &whole);
+    TRY(team_agree(&t->team, result));
+    *saved = (double)whole;
+    return team_largest(&t->team, saved, 1);
+}
+
 status trainer_copy_restore(struct trainer *t, int64_t *step)
 {
     double saved = (double)newest_checkpoint(t);
@@ -219,6 +233,7 @@ status trainer_copy_restore(struct trainer *t, int64_t *step)
     TRY(memory_copy_newest(&t->copy, step));
     if (*step < 0) return OK;
     TRY(team_largest(&t->team, &saved, 1));
+    if (saved > (double)*step) TRY(leave_out_torn(t, &saved));
     if (saved > (double)*step) *step = -1;
     if (*step < 0) return OK;
     TRY(restore_newest(t, step));

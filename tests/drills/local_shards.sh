@@ -212,6 +212,12 @@ lose_one() { # NAME ARGUMENT...: of the machine, while a spare waits
 lose_one b
 finished "another machine dies: from memory" a c
 says "from the partner" run/it/control/journal.jsonl '"from": "peer memory"'
+# The newest copy, of step 70, is older than step 100, whose shards are lost with
+# the machine.
+lose_one b --copies 70
+finished "another machine dies: a copy older than what is lost" a c
+says "from the partner, though" run/it/control/journal.jsonl \
+    '"from": "peer memory", "step": 70,'
 # With a step that is skipped between the newest checkpoint and its death.
 # shellcheck disable=SC2086
 told="--set train.on_nan=skip --set observe.layers=6 --set validate.prompts=[ba]"
