@@ -68,38 +68,44 @@ static void write_straggler(const struct run_report *r, struct json_writer *w)
 
 static void write_copies(const struct run_report *r, struct json_writer *w)
 {
-    int64_t own, other, every;
-    double share;
+    const struct copies_cost cost = run_report_cost(r);
+    int64_t own, other;
 
     run_report_copies(r, &own, &other);
-    run_report_cost(r, &every, &share);
     json_write_key(w, "copies");
     json_write_object(w);
     json_write_key_integer(w, "step", own);
     json_write_key_integer(w, "step_on_other_nodes", other);
     json_write_key_text(w, "survives", r->survives);
-    json_write_key_integer(w, "every", every);
-    json_write_key_real(w, "cost_share", share);
+    json_write_key_integer(w, "every", cost.every);
+    json_write_key_real(w, "cost_share", 1e-6 * (double)cost.ppm);
+    json_write_key_real(w, "exposed_s", 1e-9 * (double)cost.waited_ns);
+    json_write_key(w, "idle_share");
+    if (cost.idle_ppm < 0) json_write_null(w);
+    else json_write_real(w, 1e-6 * (double)cost.idle_ppm);
     json_write_object_end(w);
 }
 
 static void print_copies(const struct run_report *r)
 {
-    int64_t own, other, every;
-    double share;
+    const struct copies_cost cost = run_report_cost(r);
+    int64_t own, other;
 
     run_report_copies(r, &own, &other);
-    run_report_cost(r, &every, &share);
     if (own > 0)
         printf("copies     all ranks have step %lld in memory\n",
                (long long)own);
     if (other > 0)
         printf("copies     other nodes have step %lld of all ranks\n",
                (long long)other);
-    if (share > 0)
+    if (cost.ppm > 0)
         printf("copies     cost %.2f%% of the time: one after every %lld "
-               "step%s\n", 100 * share, (long long)every,
-               every > 1 ? "s" : "");
+               "step%s\n", 1e-4 * (double)cost.ppm, (long long)cost.every,
+               cost.every > 1 ? "s" : "");
+    if (cost.idle_ppm >= 0)
+        printf("copies     %.1f%% of their bytes travelled while the network "
+               "was idle; a step waits %.1f ms for one\n",
+               1e-4 * (double)cost.idle_ppm, 1e-6 * (double)cost.waited_ns);
     if (r->survives[0] != '\0') printf("survives   %s\n", r->survives);
 }
 

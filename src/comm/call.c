@@ -527,7 +527,7 @@ status call_run(struct group *group, const struct comm_call *call,
     result = peers_take(group, call)      ? peers_run(&operation)
              : library_takes(group, call) ? library_run(&operation)
                                           : operation_run(&operation);
-    flight_leave(entry, operation.bytes, result);
+    flight_leave(entry, &operation, result);
     meter_end(track, &(struct meter_what){
         .kind = METER_MESSAGES, .name = comm_kind_name(call->kind),
         .label = group->label, .bytes = (double)operation.bytes});

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/clock.h"
+#include "comm/rank.h"
 
 static struct flight *_Atomic record;
 static atomic_bool taken; /* time, in this instruction */
@@ -82,6 +83,21 @@ static int64_t peer_of(const struct operation *op)
     return op->group->members[op->call->peer];
 }
 
+/* Whether it sends to another node; where nobody knows nodes, to any rank. A
+ * verdict is a few bytes. */
+static bool talks(const struct operation *op)
+{
+    const struct group *group = op->group;
+    const int node = group->self->node;
+
+    if (op->call->kind == COMM_RECV || op->call->kind == COMM_AGREE ||
+        group->size < 2)
+        return false;
+    for (int i = 1; node > 0 && i < group->size; i++)
+        if (group->members[i] / node != group->members[0] / node) return true;
+    return node == 0;
+}
+
 uint64_t flight_enter(const struct operation *op)
 {
     struct flight *flight = atomic_load(&record);
@@ -100,24 +116,31 @@ uint64_t flight_enter(const struct operation *op)
                                             : (int32_t)op->channel,
         .size = op->group->size};
     memcpy(entry->group, op->group->label, sizeof entry->group);
+    if (talks(op)) atomic_fetch_add(&flight->talks, 1);
     atomic_fetch_add(&flight->beats, 1);
     return number;
 }
 
-void flight_leave(uint64_t number, int64_t bytes, status result)
+void flight_leave(uint64_t number, const struct operation *op, status result)
 {
     struct flight *flight = atomic_load(&record);
     struct flight_entry *entry;
 
     if (flight == NULL || number == 0) return;
+    if (talks(op)) atomic_fetch_sub(&flight->talks, 1);
     atomic_fetch_add(&flight->beats, 1);
     entry = &flight->entries[number % FLIGHT_ENTRIES];
     if (entry->number != number) return; /* it is long gone */
-    entry->bytes = bytes;
+    entry->bytes = op->bytes;
     entry->result = (int32_t)result;
     entry->ended_ns = clock_ns();
     if (flight_meets(entry))
         atomic_fetch_add(&flight->met_ns, entry->ended_ns - entry->began_ns);
+}
+
+bool flight_talks(const struct flight *flight)
+{
+    return atomic_load(&flight->talks) > 0;
 }
 
 bool flight_meets(const struct flight_entry *e)

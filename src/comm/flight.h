@@ -48,6 +48,7 @@ struct flight {
     _Atomic uint64_t count; /* entries ever begun */
     _Atomic uint64_t beats; /* raised whenever the rank gets on */
     _Atomic int64_t met_ns; /* in calls of flight_meets, in all */
+    _Atomic int32_t talks;  /* calls under way that send to other nodes */
     _Atomic int64_t turn, usual_ns; /* struct flight_doing */
     _Atomic int32_t number, waits, reads, awaits;
     char name[FLIGHT_NAME_BYTES];
@@ -73,7 +74,8 @@ void flight_await(int nodes);
 
 /* For comm.h's calls. */
 uint64_t flight_enter(const struct operation *operation);
-void flight_leave(uint64_t number, int64_t bytes, status result);
+void flight_leave(uint64_t number, const struct operation *operation,
+                  status result);
 
 /* Whether every rank of the group waits for every other in it. */
 bool flight_meets(const struct flight_entry *entry);
@@ -83,6 +85,9 @@ struct flight_entry flight_position(const struct flight *flight);
 /* The oldest collective in the background that has not ended; number 0: none
  * is under way. */
 struct flight_entry flight_aside(const struct flight *flight);
+/* Whether a call of the rank sends to other nodes just now, or waits for others
+ * to do so. */
+bool flight_talks(const struct flight *flight);
 /* Its text ends, numbers are in range. usual_ns is 0 if it changes just now. */
 struct flight_doing flight_doing(const struct flight *flight);
 /* The rank is within a call, or another wait for other ranks or nodes. */

@@ -264,7 +264,7 @@ status comm_agree(struct group *group, status mine)
     const uint64_t entry = flight_enter(&operation);
 
     result = verdict_exchange(&operation, &verdict);
-    flight_leave(entry, operation.bytes, result);
+    flight_leave(entry, &operation, result);
     operation_count(&operation);
     TRY(result);
     if (verdict.code == OK) return OK;

@@ -302,8 +302,7 @@ static void copy_page(const struct agent *agent, int index,
     out->from_step = atomic_load(&page->from_step);
     out->copied = atomic_load(&page->copied);
     out->carried = board_carried(agent->board, page);
-    out->copies_every = atomic_load(&page->copies_every);
-    out->copies_ppm = atomic_load(&page->copies_ppm);
+    out->copies = board_copies_cost(page);
     out->beats = atomic_load(&page->flight.beats);
     out->calls = calls;
     out->doing = flight_doing(&page->flight);

@@ -196,11 +196,29 @@ void board_copied(int64_t step)
     flight_beat();
 }
 
-void board_copies(int64_t every, double share)
+void board_copies_mirror(struct board_page *of, const struct copies_cost *cost)
 {
+    atomic_store(&of->copies_every, cost->every);
+    atomic_store(&of->copies_ppm, cost->ppm);
+    atomic_store(&of->copies_waited_ns, cost->waited_ns);
+    atomic_store(&of->copies_idle_ppm, cost->idle_ppm);
+}
+
+struct copies_cost board_copies_cost(const struct board_page *of)
+{
+    return (struct copies_cost){atomic_load(&of->copies_every),
+                                atomic_load(&of->copies_ppm),
+                                atomic_load(&of->copies_waited_ns),
+                                atomic_load(&of->copies_idle_ppm)};
+}
+
+void board_copies(struct copies_cost cost)
+{
+    const double idle = board_carried_idle();
+
     if (page == NULL) return;
-    atomic_store(&page->copies_every, every);
-    atomic_store(&page->copies_ppm, (int64_t)(1e6 * share));
+    cost.idle_ppm = idle < 0 ? -1 : (int64_t)(1e6 * idle);
+    board_copies_mirror(page, &cost);
 }
 
 int64_t board_carried(const struct board *board, const struct board_page *of)
@@ -230,6 +248,19 @@ static int awaited_nodes(int64_t step, bool *any)
     return awaited;
 }
 
+/* A validation between two steps makes it longer once. */
+static void note_need(void)
+{
+    const int64_t ended = atomic_load(&page->step_ns);
+    const int64_t before = atomic_load(&page->needs_copy_ns);
+    int64_t now = clock_ns() - ended;
+
+    if (ended == 0) return;
+    if (before > 0 && now > before)
+        now = before + ((now < 2 * before ? now : 2 * before) - before) / 8;
+    atomic_store(&page->needs_copy_ns, now);
+}
+
 bool board_await_carried(int64_t step)
 {
     const struct timespec pause = {0, 200000};
@@ -240,6 +271,7 @@ bool board_await_carried(int64_t step)
     if (page == NULL) return false;
     (void)awaited_nodes(step, &goes_on);
     if (!goes_on) return false;
+    note_need();
     while ((nodes = awaited_nodes(step, &any)) != 0 && clock_ns() < end) {
         flight_await(nodes);
         flight_take_time(); /* of an instruction: this is no hang */
@@ -253,6 +285,15 @@ bool board_await_carried(int64_t step)
 double board_carrying(void)
 {
     return page != NULL ? 1e-9 * (double)atomic_load(&mine->courier_ns) : 0;
+}
+
+double board_carried_idle(void)
+{
+    const int64_t all = mine != NULL ? atomic_load(&mine->courier_bytes) : 0;
+
+    return all > 0 ? (double)atomic_load(&mine->courier_idle_bytes) /
+                         (double)all
+                   : -1;
 }
 
 void board_forget(void)

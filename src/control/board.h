@@ -32,6 +32,16 @@ enum board_verdict { BOARD_SOUND,
 enum board_source { BOARD_BEGINNING, BOARD_CHECKPOINT, BOARD_MEMORY,
                     BOARD_PEER, BOARD_SOURCES };
 
+/* A rank says this of its copies in memory. */
+struct copies_cost {
+    int64_t every;         /* steps from one to the next; 0: none was made */
+    int64_t ppm;           /* of the time, which they cost; 0: not known */
+    int64_t waited_ns;     /* that a step stands still until other nodes have
+                            * one; smoothed */
+    int64_t idle_ppm;      /* of the bytes that the node sent: while no rank of
+                            * it talked to others; -1: none were sent */
+};
+
 struct board_page {
     _Atomic int64_t process;      /* of the rank; on its own machine */
     _Atomic int seated;           /* the rank, and one more, whose place the
@@ -40,6 +50,8 @@ struct board_page {
     _Atomic int64_t step;         /* steps done */
     _Atomic int64_t step_ns;      /* monotonic, when the last one ended */
     _Atomic int64_t step_most_ns; /* the longest so far */
+    _Atomic int64_t needs_copy_ns; /* usual time from the end of a step until
+                                   * its copy is needed; 0: not known */
     _Atomic int64_t from_step;    /* steps that were there at the start */
     _Atomic int source;           /* enum board_source: where they lay */
     _Atomic int result;           /* status; once BOARD_ENDED */
@@ -52,9 +64,8 @@ struct board_page {
                                    * unknown */
     _Atomic uint64_t slot_bytes;  /* of a copy in memory; 0: there are none */
     _Atomic uint64_t copies;      /* made since the rank began */
-    _Atomic int64_t copies_every; /* steps; 0: none was made */
-    _Atomic int64_t copies_ppm;   /* of the time, which they cost; 0: not
-                                   * known */
+    _Atomic int64_t copies_every, copies_ppm, copies_waited_ns,
+        copies_idle_ppm;          /* struct copies_cost */
     _Atomic int64_t copied;       /* step of the newest; 0: none */
     _Atomic int64_t carried[PARTNERS_MOST]; /* ... on each other node; in a
                                    * supervisor's the first is of all */
@@ -74,6 +85,8 @@ struct board {
     _Atomic int partners;         /* nodes that do, and whose copies this one
                                    * keeps in turn */
     _Atomic int64_t courier_ns;   /* of processors, that carrying took */
+    _Atomic int64_t courier_bytes, courier_idle_bytes; /* sent to other nodes;
+                                   * of these, while no rank here talked */
     _Atomic int64_t beat_ns;      /* the supervisor lives: monotonic */
     _Atomic int64_t lease_ns;     /* ranks of an agent may live until then
                                    * (lease.h); 0: no lease */
@@ -111,15 +124,20 @@ void board_plan(size_t bytes);
 void board_slots(size_t slot_bytes);
 /* A copy of that step was made. */
 void board_copied(int64_t step);
-/* Copies are made after so many steps, and cost that share of the time; 0: it
- * is not known. */
-void board_copies(int64_t every, double share);
+/* The rank says what its copies cost; idle_ppm is that of the node. */
+void board_copies(struct copies_cost cost);
+struct copies_cost board_copies_cost(const struct board_page *of);
+/* Writes what another machine said of a rank. */
+void board_copies_mirror(struct board_page *of, const struct copies_cost *cost);
 /* Waits until all other nodes have that step, at most 30 s: then the run goes
  * on without. False: there are none. */
 bool board_await_carried(int64_t step);
 /* Seconds of processors that carrying took on this node; 0: no copies are
  * carried. */
 double board_carrying(void);
+/* The share of the bytes of copies that this node sent while none of its ranks
+ * talked to other nodes; below 0: it sent none. */
+double board_carried_idle(void);
 /* The newest step that all nodes have which keep copies; 0: none. */
 int64_t board_carried(const struct board *board, const struct board_page *of);
 /* After a rewind the other nodes have no copy that counts. */

@@ -43,6 +43,7 @@ struct sender {
         int64_t began_ns, next_ns;
         int refused;       /* copies since, until one is offered again */
     } *offers;             /* owned, [places] */
+    struct copy_pace *pace;     /* of copies that ranks wait for */
     int64_t carried_ns;    /* when a copy last was */
     double used_s;         /* of processors, as told to the ranks */
 };
@@ -70,13 +71,14 @@ static status await_answer(struct wire *wire, struct copy_head *answer)
 /* One slot; *whole: it is there, and was whole when it left. ERR_PEER, too: it
  * was, but is not there. */
 static status send_slot(struct wire *wire, struct copy_slot *slot,
-                        struct copy_head *head, bool *whole)
+                        struct copy_head *head, struct copy_pace *pace,
+                        bool *whole)
 {
     struct copy_head answer;
 
     TRY(wire_put(wire, WIRE_COPY, head, sizeof *head));
     TRY(wire_put_bulk(wire, slot->state, (size_t)head->state_length));
-    if (head->twin == 0) TRY(courier_rows_send(wire, slot, head));
+    if (head->twin == 0) TRY(courier_rows_send(wire, slot, head, pace));
     TRY(await_answer(wire, &answer));
     if (atomic_load(&slot->step) != head->step ||
         atomic_load(&slot->spoilt) != head->spoilt)
@@ -130,7 +132,7 @@ static status send_rank(struct sender *s, struct wire *wire,
             continue;
         head_from_slot(&head, slot);
         if (head_is_sound(&head))
-            TRY(send_slot(wire, slot, &head, &whole));
+            TRY(send_slot(wire, slot, &head, NULL, &whole));
         *any = *any || whole;
     }
     return OK;
@@ -195,6 +197,17 @@ static status offer(struct sender *s, struct offer *o, struct copy_head *head,
     return OK;
 }
 
+/* Ranks of places behind that one whose copies are still to be sent. */
+static uint64_t copies_behind(const struct sender *s, int index)
+{
+    uint64_t behind = 0;
+
+    for (int i = index + 1; i < s->agent->count; i++)
+        behind += place_is_busy(&s->agent->places[i]) &&
+                  atomic_load(&s->agent->board->pages[i].copies) != s->sent[i];
+    return behind;
+}
+
 /* The newest copy of a rank, where its slots are; *kept: it is there, from that
  * slot. */
 static status carry_newest(struct sender *s, int index, struct offer is,
@@ -218,7 +231,10 @@ static status carry_newest(struct sender *s, int index, struct offer is,
     TRY(offer(s, &s->offers[index], head, is, &later));
     if (later) return OK;
     TRY(fault_point("courier.carry"));
-    TRY(send_slot(&s->wire, slots[head->index], head, &whole));
+    copy_pace_begin(s->pace, index, head->twin == 0 ? head->rows : 0,
+               head->rows * copies_behind(s, index));
+    TRY(send_slot(&s->wire, slots[head->index], head, s->pace, &whole));
+    copy_pace_end(s->pace);
     if (whole) *kept = slots[head->index];
     return OK;
 }
@@ -320,6 +336,7 @@ static void keep_partner(struct sender *s)
         part(s);
         return;
     }
+    copy_pace_open(s->pace, s->agent, s->wire.descriptor);
     atomic_store(carries, 1);
 }
 
@@ -359,8 +376,9 @@ static void send_for_ever(struct agent *agent)
     static uint64_t sent[PLACES_MOST + PLACES_EXTRA],
         order[PLACES_MOST + PLACES_EXTRA];
     static struct offer offers[PLACES_MOST + PLACES_EXTRA];
+    static struct copy_pace pace;
     struct sender s = {.agent = agent, .wire.descriptor = -1, .sent = sent,
-                       .order = order, .offers = offers,
+                       .order = order, .offers = offers, .pace = &pace,
                        .number = agent->link,
                        .link = &agent->courier->links[agent->link]};
     const pid_t parent = getppid();

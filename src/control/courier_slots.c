@@ -141,9 +141,9 @@ static bool is_unspoilt(const struct copy_slot *slot,
 
 /* The sum is of what leaves, whoever writes the rows meanwhile. */
 status courier_rows_send(struct wire *wire, const struct copy_slot *slot,
-                         const struct copy_head *head)
+                         const struct copy_head *head, struct copy_pace *pace)
 {
-    static char part[1 << 18]; /* a courier has one thread */
+    static char part[PIECE_BYTES]; /* a courier has one thread */
     const char *rows = (const char *)slot + COPY_ROWS;
     const struct range_sum whole = {rows, 0};
     struct rows_end end = {.sum = 0};
@@ -152,6 +152,7 @@ status courier_rows_send(struct wire *wire, const struct copy_slot *slot,
         const uint64_t left = head->rows - at;
         const size_t now = left < sizeof part ? (size_t)left : sizeof part;
 
+        if (pace != NULL) copy_pace_piece(pace, now);
         memcpy(part, rows + at, now);
         end.sum += range_sum_of(&whole, rows + at, part, now);
         TRY(wire_put_bulk(wire, part, now));

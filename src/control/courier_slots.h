@@ -6,6 +6,7 @@
 
 #include "control/agent_place.h"
 #include "control/copy_slot.h"
+#include "control/courier_pace.h"
 
 /* copy_head.whole, in an answer. */
 enum { COPY_TORN, COPY_WHOLE,
@@ -39,9 +40,9 @@ void courier_used(struct agent *agent, double *used_s);
 struct copy_slot *courier_slot(int file, const struct copy_head *head,
                                bool grows);
 /* The rows, and behind them their copy_sum as they left, and whether nothing
- * was written over them until then. */
+ * was written over them until then. pace NULL: at once. */
 status courier_rows_send(struct wire *wire, const struct copy_slot *slot,
-                         const struct copy_head *head);
+                         const struct copy_head *head, struct copy_pace *pace);
 /* *whole: they are as they were in the sender's slot when it was whole. */
 status courier_rows_receive(struct wire *wire, const struct copy_head *head,
                             struct copy_slot *slot, bool *whole);

@@ -139,8 +139,7 @@ static void mirror(struct board_page *page, const struct slot_report *r,
     atomic_store(&page->met_ppm, r->met_ppm);
     atomic_store(&page->copied, r->copied);
     atomic_store(&page->carried[0], r->carried);
-    atomic_store(&page->copies_every, r->copies_every);
-    atomic_store(&page->copies_ppm, r->copies_ppm);
+    board_copies_mirror(page, &r->copies);
     atomic_store(&page->step_most_ns, r->step_most_ns);
     atomic_store(&page->source, r->source);
     atomic_store(&page->result, r->result);

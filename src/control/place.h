@@ -109,8 +109,8 @@ struct slot_report {
     int32_t ended, state; /* as waitpid tells it; as ps prints it */
     int32_t phase, source, result, verdict;
     int64_t step, step_ns, step_most_ns, from_step, planned_ns,
-        met_ppm, copied, carried, /* carried: to every partner; 0: none */
-        copies_every, copies_ppm;
+        met_ppm, copied, carried; /* carried: to every partner; 0: none */
+    struct copies_cost copies;
     struct kept_time kept;
     uint64_t beats, calls;
     struct flight_doing doing;
@@ -119,7 +119,8 @@ struct slot_report {
 };
 
 _Static_assert(sizeof(struct slot_report) ==
-                   19 * sizeof(int64_t) + 10 * sizeof(int32_t) +
+                   17 * sizeof(int64_t) + 10 * sizeof(int32_t) +
+                       sizeof(struct copies_cost) +
                        sizeof(struct kept_time) +
                        sizeof(struct flight_doing) + BOARD_SENTENCE_BYTES +
                        REPORT_ENTRIES * sizeof(struct flight_entry),

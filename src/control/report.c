@@ -254,18 +254,23 @@ void run_report_copies(const struct run_report *report, int64_t *own,
     }
 }
 
-void run_report_cost(const struct run_report *report, int64_t *every,
-                     double *share)
+struct copies_cost run_report_cost(const struct run_report *report)
 {
-    *every = 0;
-    *share = 0;
-    for (int i = 0; report->board != NULL && i < report->ranks; i++) {
-        const struct board_page *page = &report->board->pages[i];
-        const double now = 1e-6 * (double)atomic_load(&page->copies_ppm);
+    struct copies_cost most = {.idle_ppm = -1};
 
-        if (i == 0) *every = atomic_load(&page->copies_every);
-        if (now > *share) *share = now;
+    for (int i = 0; report->board != NULL && i < report->ranks; i++) {
+        const struct copies_cost now =
+            board_copies_cost(&report->board->pages[i]);
+
+        if (now.every == 0) continue;
+        if (i == 0) most.every = now.every;
+        if (now.ppm > most.ppm) most.ppm = now.ppm;
+        if (now.waited_ns > most.waited_ns) most.waited_ns = now.waited_ns;
+        if (now.idle_ppm >= 0 &&
+            (most.idle_ppm < 0 || now.idle_ppm < most.idle_ppm))
+            most.idle_ppm = now.idle_ppm;
     }
+    return most;
 }
 
 void run_report_free(struct run_report *report)

@@ -48,10 +48,9 @@ void run_report_free(struct run_report *report);
  * nodes have which keep copies; 0: none, or nobody can say. */
 void run_report_copies(const struct run_report *report, int64_t *own,
                        int64_t *other);
-/* Steps from copy to copy, 0: none was made; the largest share of the time that
- * they cost a rank, 0: it is not known. */
-void run_report_cost(const struct run_report *report, int64_t *every,
-                     double *share);
+/* The worst of all ranks: cost most, waited longest, the smallest share in idle
+ * time; every 0: none was made. */
+struct copies_cost run_report_cost(const struct run_report *report);
 const char *run_state_name(enum run_state state); /* "runs" */
 
 #endif

@@ -32,16 +32,20 @@ static bool is_kept(int row)
            (row >= MEMORY_STATE_0 && row <= MEMORY_STATE_4);
 }
 
-static size_t rows_bytes(const struct memory_copy *copy)
+size_t memory_copy_bytes(const struct pipeline *pipeline)
 {
-    const struct pipeline *pipeline = copy->pipeline;
     size_t bytes = 0;
 
-    if (copy->turns.step != NULL) return two_slots_bytes(pipeline);
     for (int i = 0; i < pipeline->count; i++)
         for (int row = 0; row < MEMORY_OWNERS; row++)
             if (is_kept(row)) bytes += pipeline->stages[i].memory[row].bytes;
     return bytes;
+}
+
+static size_t rows_bytes(const struct memory_copy *copy)
+{
+    return copy->turns.step != NULL ? two_slots_bytes(copy->pipeline)
+                                    : memory_copy_bytes(copy->pipeline);
 }
 
 /* Between the rows and `at`; the checksum of all. */
@@ -108,19 +112,30 @@ static double cost_share(const struct memory_copy *copy)
                ? cost(copy) / (copy->step_s * (double)copy->every) : 0;
 }
 
+int64_t memory_copy_steps(double cost_s, double step_s)
+{
+    const double steps = step_s > 0 ? cost_s / (share_most * step_s) : 1;
+
+    return steps > 1 ? (int64_t)(steps + 1) : 1;
+}
+
 static void tell(struct memory_copy *copy)
 {
-    char steps[48] = "each step";
+    const double idle = board_carried_idle();
+    char steps[48] = "each step", travelled[80] = "";
 
     if (cost_share(copy) <= 0) return;
     if (copy->every > 1)
         snprintf(steps, sizeof steps, "%" PRId64 " steps", copy->every);
+    if (idle >= 0)
+        snprintf(travelled, sizeof travelled, "; %.1f%% of the bytes travelled "
+                 "while the network was idle", 100 * idle);
     LOG(INFO, "supervise", "a copy in memory after %s costs %.2f%% of the "
         "time: %.1f ms to make, %.1f ms waiting for other nodes, %.1f ms of "
-        "processors that carry it; a step takes %.1f ms", steps,
+        "processors that carry it; a step takes %.1f ms%s", steps,
         100 * cost_share(copy),
         1e3 * copy->copy_s, 1e3 * copy->fence_s, 1e3 * copy->carry_s,
-        1e3 * copy->step_s);
+        1e3 * copy->step_s, travelled);
     copy->told = copy->every;
 }
 
@@ -131,12 +146,14 @@ static status adapt(struct memory_copy *copy)
 
     weigh_carrying(copy);
     copy->looked = copy->made;
-    steps = copy->step_s > 0 ? saved(copy) / (share_most * copy->step_s) : 1;
+    steps = (double)memory_copy_steps(saved(copy), copy->step_s);
     if (copy->measures) {
         TRY(team_largest(copy->team, &steps, 1));
-        copy->every = steps > 1 ? (int64_t)(steps + 1) : 1;
+        copy->every = (int64_t)steps;
     }
-    board_copies(copy->every, cost_share(copy));
+    board_copies((struct copies_cost){
+        .every = copy->every, .ppm = (int64_t)(1e6 * cost_share(copy)),
+        .waited_ns = (int64_t)(1e9 * copy->fence_s)});
     if (copy->made >= SETTLED && (copy->every > copy->told * 5 / 4 ||
                                   copy->every < copy->told * 3 / 4))
         tell(copy);
@@ -501,7 +518,20 @@ static void await_carried(struct memory_copy *copy)
     if (!board_await_carried(copy->newest) || copy->fenced == copy->newest)
         return;
     smooth(&copy->fence_s, clock_s() - began);
+    copy->waited_s += clock_s() - began;
     copy->fenced = copy->newest;
+}
+
+void memory_copy_note(struct memory_copy *copy, double *waited_ms,
+                      double *idle_share)
+{
+    const double idle = board_carried_idle();
+
+    if (copy->slots[0] != NULL && idle >= 0) {
+        *waited_ms = 1e3 * copy->waited_s;
+        *idle_share = idle;
+    }
+    copy->waited_s = 0;
 }
 
 void memory_copy_fence(struct memory_copy *copy)
@@ -588,7 +618,8 @@ status memory_copy_make(struct memory_copy *copy, int64_t step,
     atomic_store(&kept->step, step);
     copy->newest = step;
     board_copied(step);
-    if (copy->made == 0) board_copies(copy->every, 0);
+    if (copy->made == 0)
+        board_copies((struct copies_cost){.every = copy->every});
     /* The first two copies touch new pages. */
     if (++copy->made > COPY_SLOTS)
         smooth(&copy->copy_s, clock_s() - began + copy->turn_s);

@@ -52,6 +52,7 @@ struct memory_copy {
                           * numbers lie there; -1: it is none */
     int threads;         /* of this rank, as `layout` */
     double copy_s, step_s; /* of the last one, smoothed */
+    double waited_s;     /* for the other node since the last row of metrics */
     double fence_s;      /* that a step waited for the other node, smoothed */
     int64_t fenced;      /* step of the copy of the last such wait; -1: none */
     double carry_s;      /* that steps missed of the processors, for each */
@@ -62,6 +63,10 @@ struct memory_copy {
 
 /* Whether the state is to lie in the slots: stages then have its rows apart. */
 bool memory_copy_turns(const struct pipeline *pipeline, int64_t every);
+/* Bytes of a copy of that rank's state, without its head. */
+size_t memory_copy_bytes(const struct pipeline *pipeline);
+/* How many steps must pay for a copy that costs so much, for 1 percent. */
+int64_t memory_copy_steps(double cost_s, double step_s);
 /* every: steps; 0: never; COPIES_AUTO: after each step, or so rarely that it
  * costs 1 percent. Does nothing in a process that has no supervisor. A machine
  * without enough memory gets a warning and no copies. Collective. */
@@ -92,6 +97,10 @@ status memory_copy_make(struct memory_copy *copy, int64_t step,
  * struct train_step.turn.ready of a struct memory_copy. */
 void memory_copy_fence(struct memory_copy *copy);
 void memory_copy_ready(void *argument);
+/* Tells what the step waited for other nodes that keep copies, and the share of
+ * the bytes that travelled in idle time; unchanged where none do. */
+void memory_copy_note(struct memory_copy *copy, double *waited_ms,
+                      double *idle_share);
 /* Weights become others for a while, if `changes`, as averages do for a
  * validation; then they are back. A copy that they are is not whole meanwhile,
  * nor if they come back other than they were. */

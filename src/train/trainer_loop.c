@@ -117,6 +117,7 @@ static status write_row(struct trainer *t, const struct made_step *made)
     }
     row.peak_fraction = of_peak > 0 ? of_peak : (double)NAN;
     row.data_ms = 1e3 * t->step.data_s;
+    memory_copy_note(&t->copy, &row.copy_wait_ms, &row.copy_idle_share);
     row.resident_bytes = closing_resident_bytes();
     row.time_s = clock_wall_s();
     const struct progress_step shown = {

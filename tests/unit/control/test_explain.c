@@ -4,6 +4,7 @@
  * rank left nonsense in them. */
 #include <unistd.h>
 
+#include "comm/rank.h"
 #include "control/watch.h"
 #include "tests/test.h"
 
@@ -22,7 +23,9 @@ static enum channel channel = CHANNEL_NOW;
 
 static void enter(struct board *board, int rank, uint64_t call, bool ends)
 {
-    struct group group = {.context = 99, .size = size, .label = "data"};
+    static struct comm_rank self;
+    struct group group = {.context = 99, .size = size, .label = "data",
+                          .self = &self};
     const struct comm_call all = {.kind = COMM_ALL_REDUCE};
     const struct operation op = {.group = &group, .call = &all, .tag = call,
                                  .channel = channel};
@@ -30,7 +33,7 @@ static void enter(struct board *board, int rank, uint64_t call, bool ends)
 
     board_sit(board, rank);
     entry = flight_enter(&op);
-    if (ends) flight_leave(entry, 64, OK);
+    if (ends) flight_leave(entry, &op, OK);
 }
 
 TEST(the_missing_rank_is_named)
