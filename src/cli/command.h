@@ -18,7 +18,7 @@ struct flag {
     bool repeats;        /* may be given more than once */
 };
 
-enum { FLAGS_MAX = 20, OPERANDS_ANY = -1 };
+enum { FLAGS_MAX = 24, OPERANDS_ANY = -1 };
 
 struct arguments;
 

@@ -417,6 +417,10 @@ const struct command commands[] = {
       FLAG_MACHINE, FLAG_NODES, FLAG_FOREIGN, FLAG_AS, FLAG_MAX_MEMORY,
       {"offload", "WHAT,...", "planned only: states, weights or activations in "
        "host memory, with `disk` on disk", false},
+      {"copies", "K|auto", "with --time: copies of the state on other nodes "
+       "after every K steps, in idle time of the network", false},
+      {"replicas", "N", "with --copies: nodes with a copy of each rank (2)",
+       false},
       FLAG_TOKENS, FLAG_WATTS, FLAG_PRICE, FLAG_SET,
       {"ranks", "N", "number of ranks (1)", false},
       {"rank", "R", "the rank to show (0)", false},

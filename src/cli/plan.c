@@ -477,7 +477,8 @@ static status refuse_time_flags(const struct arguments *arguments)
 {
     static const char *const flags[] = {"machine", "nodes", "as", "tokens",
                                         "watts", "price", "max-memory",
-                                        "foreign", "offload"};
+                                        "foreign", "offload", "copies",
+                                        "replicas"};
 
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (arguments_has(arguments, flags[i]))

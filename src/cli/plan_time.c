@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "cli/forecast.h"
+#include "cli/plan_copies.h"
 #include "cli/table.h"
 #include "planner/advise.h"
 #include "planner/draw.h"
@@ -24,6 +24,7 @@ struct view {
     struct steps steps;
     struct advice advice;
     double lists_share; /* of compare_lists */
+    struct plan_copies copies;
     double own_ports_s; /* step, if each device had a port; 0: it does */
     bool explain;
 };
@@ -225,6 +226,8 @@ static status print_json(const struct view *v)
     json_write_key_text(&w, "step_by",
                         v->forecast.walked ? "lists" : "stages");
     write_advice(&w, v);
+    json_write_key(&w, "copies");
+    plan_copies_write(&v->copies, p->step_s, &w);
     write_explanation(&w, v);
     json_write_object_end(&w);
     return json_print(&w, stdout);
@@ -484,6 +487,7 @@ static status print_text(struct view *v)
     table_free(&table);
     TRY(result);
     if (v->explain) explain_causes(v);
+    plan_copies_print(&v->copies, v->prediction.step_s);
     print_advice(v);
     return OK;
 }
@@ -533,11 +537,14 @@ static status run_view(struct view *v, struct arguments *arguments)
     TRY(predict_steps(&v->prediction, &v->steps, &cost, &weather));
     if (v->forecast.exact_bytes > 0)
         v->prediction.memory_position = v->forecast.exact_position;
+    TRY(plan_copies_find(&v->copies, arguments, &v->forecast, &v->steps,
+                         v->prediction.step_s));
     TRY(fill_bill(v));
     if (v->explain) TRY(compare_ports(v, &weather));
     if (!v->prediction.fits) TRY(find_advice(v, &cost));
     if (picture != NULL)
-        TRY(draw_steps(&v->steps, &v->prediction, picture));
+        TRY(draw_steps(&v->steps, &v->prediction, &v->copies.sent,
+                       picture));
     if (arguments_has(arguments, "json")) return print_json(v);
     return print_text(v);
 }
@@ -560,6 +567,7 @@ status plan_time(struct arguments *arguments)
             status_hint(result, "the cheapest change that fits: %s",
                         view.advice.items[0].what);
     }
+    plan_copies_free(&view.copies);
     steps_free(&view.steps);
     forecast_free(&view.forecast);
     return result;

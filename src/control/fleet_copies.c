@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/clock.h"
+#include "control/copies_place.h"
 #include "control/fleet.h"
 
 enum { MOVE_MS = 30000 };
@@ -310,4 +311,21 @@ void fleet_survives(const struct fleet *fleet, char out[256])
     if (losses.lost[0] != '\0' && used < 256)
         snprintf(out + used, 256 - used, ", not %s%s", losses.lost,
                  losses.cut ? " ..." : "");
+}
+
+void copies_place(int nodes, int replicas, int partners[][PARTNERS_MOST],
+                  char survives[256])
+{
+    static struct fleet fleet;
+
+    CHECK(nodes <= NODES_MOST);
+    fleet = (struct fleet){.count = nodes, .replicas = replicas};
+    for (int i = 0; i < nodes; i++) {
+        fleet_unpaired(&fleet.nodes[i]);
+        snprintf(fleet.nodes[i].name, sizeof fleet.nodes[i].name, "n%d", i);
+    }
+    fleet_pair(&fleet);
+    for (int i = 0; i < nodes; i++)
+        memcpy(partners[i], fleet.nodes[i].partners, sizeof partners[i]);
+    fleet_survives(&fleet, survives);
 }

@@ -19,16 +19,26 @@ static bool resource_is_used(const struct timed_list *list, int resource)
     return false;
 }
 
-static status draw_resource(const struct steps *steps, int rank, int resource,
-                            int y, struct text *out)
+static double end_of(const struct steps *steps,
+                     const struct state_copies *copies)
 {
-    const struct timed_list *list = &steps->lists.lists[rank];
     double end = 0;
+
+    for (int i = 0; i < copies->span_count; i++)
+        if (copies->spans[i].end > end) end = copies->spans[i].end;
 
     for (int r = 0; r < steps->lists.ranks; r++)
         for (int i = 0; i < steps->lists.lists[r].count; i++)
             if (steps->lists.lists[r].items[i].end > end)
                 end = steps->lists.lists[r].items[i].end;
+    return end;
+}
+
+static status draw_resource(const struct steps *steps, double end, int rank,
+                            int resource, int y, struct text *out)
+{
+    const struct timed_list *list = &steps->lists.lists[rank];
+
     TRY(text_printf(out, "<text x=\"4\" y=\"%d\">rank %d %s</text>\n",
                     y + ROW - 5, rank, clock_resource_names[resource]));
     for (int i = 0; i < list->count; i++) {
@@ -48,6 +58,34 @@ static status draw_resource(const struct steps *steps, int rank, int resource,
     return OK;
 }
 
+/* Sent in idle time, and what ranks wait for. */
+static status draw_copies(const struct state_copies *copies, double end,
+                          int rank, int *y, struct text *out)
+{
+    const double scale = (WIDTH - LEFT - 10) / end;
+    bool any = false;
+
+    for (int i = 0; i < copies->span_count; i++) {
+        const struct copy_span *s = &copies->spans[i];
+
+        if (rank < s->first || rank > s->last) continue;
+        any = true;
+        TRY(text_printf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" "
+                             "height=\"%d\" fill=\"%s\"><title>copy of the "
+                             "state, %s: %.4g ms</title></rect>\n",
+                        LEFT + s->begin * scale, *y,
+                        (s->end - s->begin) * scale, ROW - 2,
+                        s->waited_for ? "#c02020" : "#5fb0a0",
+                        s->waited_for ? "waited for" : "in idle time",
+                        1e3 * (s->end - s->begin)));
+    }
+    if (!any) return OK;
+    TRY(text_printf(out, "<text x=\"4\" y=\"%d\">rank %d copies</text>\n",
+                    *y + ROW - 5, rank));
+    *y += ROW;
+    return OK;
+}
+
 static status draw_legend(struct text *out)
 {
     for (int i = 0; i < STEP_ITEMS; i++)
@@ -59,10 +97,11 @@ static status draw_legend(struct text *out)
 }
 
 static status draw_all(const struct steps *steps, const struct prediction *p,
-                       struct text *out)
+                       const struct state_copies *copies, struct text *out)
 {
     const int ranks = steps->lists.ranks < DRAWN_RANKS ? steps->lists.ranks
                                                        : DRAWN_RANKS;
+    const double end = end_of(steps, copies);
     struct text rows = {0};
     int y = TOP;
     status result = OK;
@@ -70,9 +109,11 @@ static status draw_all(const struct steps *steps, const struct prediction *p,
     for (int r = 0; r < ranks; r++) {
         for (int resource = 0; resource < CLOCK_RESOURCES; resource++) {
             if (!resource_is_used(&steps->lists.lists[r], resource)) continue;
-            TRY_GOTO(done, result, draw_resource(steps, r, resource, y, &rows));
+            TRY_GOTO(done, result,
+                     draw_resource(steps, end, r, resource, y, &rows));
             y += ROW;
         }
+        TRY_GOTO(done, result, draw_copies(copies, end, r, &y, &rows));
         y += GAP;
     }
     TRY_GOTO(done, result,
@@ -94,7 +135,7 @@ done:
 }
 
 status draw_steps(const struct steps *steps, const struct prediction *p,
-                  const char *path)
+                  const struct state_copies *copies, const char *path)
 {
     struct text out = {0};
     int64_t items = 0;
@@ -105,7 +146,7 @@ status draw_steps(const struct steps *steps, const struct prediction *p,
     if (items > DRAWN_ITEMS)
         FAIL(ERR_CONFIG, "--draw: %lld instructions; at most %d can be seen",
              (long long)items, DRAWN_ITEMS);
-    TRY_GOTO(done, result, draw_all(steps, p, &out));
+    TRY_GOTO(done, result, draw_all(steps, p, copies, &out));
     TRY_GOTO(done, result, file_write_named(path, out.bytes, out.length));
 done:
     text_free(&out);

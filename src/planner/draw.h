@@ -5,8 +5,10 @@
 #define LOCKSTEP_PLANNER_DRAW_H
 
 #include "planner/predict.h"
+#include "planner/state_copies.h"
 
+/* copies: of the state, a row more for each pipe rank that has some. */
 status draw_steps(const struct steps *steps, const struct prediction *p,
-                  const char *path);
+                  const struct state_copies *copies, const char *path);
 
 #endif

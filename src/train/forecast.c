@@ -11,6 +11,7 @@
 #include "setup/suggest.h"
 #include "train/draft.h"
 #include "train/largest_rank.h"
+#include "train/memory_copy.h"
 #include "tokenizer/run_tokenizer.h"
 
 void forecast_alone(const struct options_set *set, struct options_set *out)
@@ -308,7 +309,6 @@ done:
 }
 
 enum {
-    WALKED_PIPE = 64,
     WALKED_ITEMS = 1 << 17, /* blocks of micro-batches, in the lists */
     PLAYED_ITEMS = 1 << 21  /* in all runs of the clock: about a second */
 };
@@ -329,6 +329,7 @@ static status walk_lists(struct list_clock *walk, struct forecast *f,
         place.at[AXIS_PIPE] = position;
         TRY(draft_build(&draft, setup,
                         mesh_rank(&setup->mesh, &setup->order, &place)));
+        f->state_bytes[position] = (double)memory_copy_bytes(&draft.pipeline);
         result = list_clock_rank(walk, &draft.pipeline);
         draft_free(&draft);
         TRY(result);

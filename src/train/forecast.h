@@ -9,6 +9,8 @@
 #include "planner/list_clock.h"
 #include "planner/predict.h"
 
+enum { WALKED_PIPE = 64 /* ranks of a pipe whose lists are walked */ };
+
 /* Facts of forecasts whose options differ in their layout alone. */
 struct hunting {
     int64_t parameters, trained; /* 0: nobody counted them yet */
@@ -34,6 +36,8 @@ struct forecast {
     int exact_position;     /* of the pipe, where that is */
     enum recompute recompute; /* of that rank */
     bool walked;            /* its steps are the executor's own lists */
+    double state_bytes[WALKED_PIPE]; /* of them: of a copy of the state of each
+                             * pipe rank */
     bool uneven;            /* the configuration has mesh.layers, which a
                              * search leaves out */
     struct hunting *hunting; /* borrowed; NULL: this forecast stands alone */

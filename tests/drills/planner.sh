@@ -24,16 +24,16 @@ keys() { sed -n 's/^  "\([a-z_]*\)":.*/\1/p' "$1" | tr '\n' ' '; }
 # --- the contract ---
 expected="version step_s tokens_per_s mfu mfu_noncausal hfu bubble_rate "
 expected+="idle_share exposed_comm_s memory_bytes memory_limit_bytes fits "
-expected+="guessed_share days energy_kwh cost plan_only step_by advice explain "
+expected+="guessed_share days energy_kwh cost plan_only step_by advice copies explain "
 lockstep $asked --json >plan.json 2>err
 if [ "$(keys plan.json)" = "$expected" ]; then ok "the keys of plan --time"
 else bad "the keys of plan --time" "$(keys plan.json)" err; fi
-if [ "$(grep -c '"\(days\|cost\|advice\|explain\)": null' plan.json)" = 4 ]; then
+if [ "$(grep -c '"\(days\|cost\|advice\|copies\|explain\)": null' plan.json)" = 5 ]; then
     ok "null where nothing was asked"
 else bad "null where nothing was asked" "a number" plan.json; fi
 lockstep $asked --json --tokens 1e12 --watts 500 --price 2 --explain time \
     >plan.json 2>err
-if grep null plan.json | grep -qv 'advice\|"stage"\|"profile_quiet"\|"shared_ports"'
+if grep null plan.json | grep -qv 'advice\|"copies"\|"stage"\|"profile_quiet"\|"shared_ports"'
 then bad "days, energy, cost" "null" plan.json
 else ok "days, energy, cost"; fi
 expect "it does not fit" 79 "the cheapest change that fits" $asked \

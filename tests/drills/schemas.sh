@@ -129,7 +129,7 @@ echo '{"version": 1, "name": "a", "key": "", "from": "cpu", "constants": {},
 sed 's/"product_s": 1/"product_s": 0/' paced.json >unpaced.json
 
 plan="plan gpt.yaml --ranks 32 --time --json --machine"
-all="--explain time --tokens 1e12 --watts 500 --price 2 --offload states"
+all="--explain time --tokens 1e12 --watts 500 --price 2 --offload states --copies auto"
 prints plan.1 0 $plan a100-80
 prints plan.2 0 $plan a100-80 $all
 prints plan.3 79 $plan a100-80,nics=1 $all --max-memory 3e9

@@ -3,6 +3,7 @@
  * whose ranks, what that survives, and where copies are once nodes are lost. */
 #include <stdio.h>
 #include <string.h>
+#include "control/copies_place.h"
 #include "control/fleet.h"
 #include "tests/test.h"
 
@@ -119,6 +120,25 @@ TEST(groups_that_stand_stay)
           turns[2] == f.nodes[3].turn);
 }
 
+/* A plan asks for what a supervisor does with nodes that are all here. */
+TEST(planned_copies_are_where_those_of_a_run_are)
+{
+    static struct fleet f;
+    int partners[12][PARTNERS_MOST];
+    char planned[256], said[256];
+
+    for (int m = 1; m <= PARTNERS_MOST + 1; m++)
+        for (int n = 1; n <= 12; n++) {
+            make_nodes(&f, n, m);
+            fleet_survives(&f, said);
+            copies_place(n, m, partners, planned);
+            EQUAL_TEXT(planned, said);
+            for (int i = 0; i < n; i++)
+                EQUAL_BYTES(partners[i], f.nodes[i].partners,
+                            sizeof partners[i]);
+        }
+}
+
 static void lose_node(struct fleet *f, int node)
 {
     f->nodes[node].wire.descriptor = -1;
@@ -188,4 +208,5 @@ TEST(the_third_copy_is_found)
 
 TEST_MAIN(copies_survive_all_losses_that_they_can, groups_that_stand_stay,
           copies_are_where_they_were_when_nodes_are_lost_together,
+          planned_copies_are_where_those_of_a_run_are,
           the_third_copy_is_found)
