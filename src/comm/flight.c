@@ -88,11 +88,12 @@ static int64_t peer_of(const struct operation *op)
 static bool talks(const struct operation *op)
 {
     const struct group *group = op->group;
-    const int node = group->self->node;
+    int node;
 
     if (op->call->kind == COMM_RECV || op->call->kind == COMM_AGREE ||
         group->size < 2)
         return false;
+    node = group->self->node;
     for (int i = 1; node > 0 && i < group->size; i++)
         if (group->members[i] / node != group->members[0] / node) return true;
     return node == 0;
