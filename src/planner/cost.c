@@ -143,9 +143,12 @@ double cost_element_bytes(const struct cost *cost)
 
 double cost_peak(const struct cost *cost, int bits)
 {
-    return cost_threads(cost) *
-           cost->machine->value[bits == 32   ? M_PEAK_32
-                                : bits == 16 ? M_PEAK_16 : M_PEAK_8];
+    const double *v = cost->machine->value;
+    const bool four = v[M_PEAK_4] > 0 && cost->layout->four_bits;
+    const double narrow = v[four ? M_PEAK_4 : M_PEAK_8];
+
+    return cost_threads(cost) * (bits == 32   ? v[M_PEAK_32]
+                                 : bits == 16 ? v[M_PEAK_16] : narrow);
 }
 
 void cost_product(const struct cost *cost, struct product_size size,

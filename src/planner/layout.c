@@ -22,6 +22,21 @@ int layout_bits(const struct options *o, enum program_as as)
                                                                        : 8;
 }
 
+bool layout_has_4_bits(const struct options *o, enum program_as as)
+{
+    const char *name = o->numerics.recipe;
+    const struct precision *recipe;
+
+    if (layout_bits(o, as) != 8 || strpbrk(name, "./") != NULL) return false;
+    if (precision_parse(&recipe, name) != OK) {
+        status_clear(); /* check_recipe says it */
+        return false;
+    }
+    return recipe->weights.format == FORMAT_E2M1 &&
+           recipe->activations.format == FORMAT_E2M1 &&
+           recipe->gradients.format == FORMAT_E2M1;
+}
+
 /* Each weight has one number beside it, and nothing of whole tensors. */
 static bool has_one_state(const struct options *o)
 {
@@ -605,6 +620,7 @@ status layout_from_options(struct layout *l,
     l->sequence_parallel = layout_divides_tokens(l);
     TRY(check_recipe(o, l->as));
     l->bits = layout_bits(o, l->as);
+    l->four_bits = layout_has_4_bits(o, l->as);
     l->stored = layout_stored(o, l->as);
     l->rows_straight = strcmp(o->moe.exchange, "flat") == 0;
     l->tensor_scales = strcmp(o->numerics.recipe, "fp8-tensor") == 0;

@@ -39,6 +39,7 @@ struct layout {
     int per_node;            /* ranks of a node */
     bool rows_straight;      /* moe.exchange=flat */
     bool tensor_scales;      /* numerics.recipe=fp8-tensor */
+    bool four_bits;          /* products of another program have 4 bits */
     int64_t batch, micro_batch; /* sequences of a step; of a rank at once */
     int microbatches;        /* of a pipeline in a step */
     bool fine;               /* lists of whole stages have messages of as many
@@ -96,6 +97,8 @@ int layout_ranks(const struct layout *layout);
 /* Bits of block products: of the recipe, where `as` has products of 8 bits;
  * Lockstep makes them from numbers of 16 and 32. */
 int layout_bits(const struct options *options, enum program_as as);
+/* Whether operands of all three have 4 bits there; their `bits` are 8. */
+bool layout_has_4_bits(const struct options *options, enum program_as as);
 /* Masters and states of Lockstep; zeroed for other programs. */
 struct stored layout_stored(const struct options *options, enum program_as as);
 /* Bytes of one state of a parameter. */

@@ -20,6 +20,7 @@
 enum constant {
     M_DEVICES,       /* of a node */
     M_PEAK_32, M_PEAK_16, M_PEAK_8, /* FLOP/s of dense products */
+    M_PEAK_4,        /* 0: as M_PEAK_8 */
     M_GEMM,          /* reached share of the peak by large products */
     M_GEMM_HALF,     /* smallest dimension with half of that */
     M_ATTENTION,     /* reached share of the peak by attention */

@@ -11,7 +11,7 @@
 static void wire_of(const struct machine *machine, struct machine *wire)
 {
     static const enum constant fast[] = {
-        M_PEAK_32, M_PEAK_16, M_PEAK_8, M_MEMORY_RATE, M_LINK_RATE,
+        M_PEAK_32, M_PEAK_16, M_PEAK_8, M_PEAK_4, M_MEMORY_RATE, M_LINK_RATE,
         M_HOST_RATE, M_DISK_RATE};
     static const enum constant whole[] = {
         M_GEMM, M_ATTENTION, M_MEMORY, M_LINK, M_LINK_AXES, M_NIC_RATE, M_NIC,

@@ -192,11 +192,11 @@ static const char *const model_words[] = {
     ": ", ", ", "{", "}", "\n", "true", "false", NULL};
 static const char *const machine_words[] = {
     "from", "h100", "a100", "b200", "gb200", "devices", "peak_32", "peak_16",
-    "peak_8", "gemm", "gemm_half", "attention", "memory_bytes", "memory_rate",
-    "memory", "link_rate", "link", "link_latency", "nics", "nic_rate", "nic",
-    "nic_latency", "host_rate", "host_bytes", "disk_rate", "launch", "gap",
-    "step", "compute_beside", "comm_beside", "noise", "watts", ": ", "\n",
-    NULL};
+    "peak_8", "peak_4", "gemm", "gemm_half", "attention", "memory_bytes",
+    "memory_rate", "memory", "link_rate", "link", "link_latency", "nics",
+    "nic_rate", "nic", "nic_latency", "host_rate", "host_bytes", "disk_rate",
+    "launch", "gap", "step", "compute_beside", "comm_beside", "noise",
+    "watts", ": ", "\n", NULL};
 static const struct grammar model_grammar = {
     words_grammar_read, words_grammar_write, model_words};
 static const struct grammar machine_grammar = {

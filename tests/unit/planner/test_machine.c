@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "planner/cost_parts.h"
 #include "tests/test.h"
 
 static status open_text(struct machine *m, const char *text, const char *key,
@@ -222,7 +223,27 @@ TEST(unknown_machines_are_named)
     status_clear();
 }
 
-TEST_MAIN(what_is_written_reads_back, a_person_corrects_one_constant,
+/* Where a machine has a peak of 4 bits; others make them at that of 8. */
+TEST(products_of_4_bits_have_their_peak)
+{
+    const struct shape shape = {.layers = 1};
+    struct layout l = {.as = AS_NEMO, .bits = 8, .four_bits = true};
+    struct machine machine;
+    const struct cost cost = {&machine, &shape, &l};
+
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = "b200"}));
+    CHECK(cost_peak(&cost, 8) == 9000e12 && cost_peak(&cost, 16) == 2250e12);
+    l.four_bits = false;
+    CHECK(cost_peak(&cost, 8) == 4500e12);
+    machine_free(&machine);
+    l.four_bits = true;
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = "h100"}));
+    CHECK(cost_peak(&cost, 8) == 1979e12);
+    machine_free(&machine);
+}
+
+TEST_MAIN(products_of_4_bits_have_their_peak,
+          what_is_written_reads_back, a_person_corrects_one_constant,
           bad_files_get_a_sentence, a_profile_of_another_machine_is_refused,
           a_profile_may_have_no_constants,
           a_profile_keeps_what_was_left_out, memory_is_what_a_process_gets,

@@ -71,8 +71,14 @@ TEST(a_recipe_has_8_bits_where_the_program_does)
                          ORIGIN_COMMAND_LINE));
     CHECK(layout_bits(&set.values, AS_MEGATRON) == 8);
     CHECK(layout_bits(&set.values, AS_LOCKSTEP) == 16);
+    CHECK(!layout_has_4_bits(&set.values, AS_MEGATRON));
+    IS_OK(options_assign(&set, "numerics.recipe=nvfp4", ORIGIN_COMMAND_LINE));
+    CHECK(layout_bits(&set.values, AS_MEGATRON) == 8);
+    CHECK(layout_has_4_bits(&set.values, AS_MEGATRON));
+    CHECK(!layout_has_4_bits(&set.values, AS_LOCKSTEP));
     IS_OK(options_assign(&set, "train.dtype=float32", ORIGIN_COMMAND_LINE));
     CHECK(layout_bits(&set.values, AS_MEGATRON) == 32);
+    CHECK(!layout_has_4_bits(&set.values, AS_MEGATRON));
     options_free(&set);
 }
 
