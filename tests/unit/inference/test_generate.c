@@ -196,7 +196,8 @@ TEST(several_prompts_are_each_continued_as_if_alone)
     for (int i = 0; i < 4; i++) {
         text_of(directory, prompts[i], 30, sampling, &alone, &result);
         EQUAL_INT(alone.length, several.texts[i].length);
-        EQUAL_BYTES(alone.bytes, several.texts[i].bytes, alone.length);
+        if (alone.length > 0) /* the first token may be the end of a text */
+            EQUAL_BYTES(alone.bytes, several.texts[i].bytes, alone.length);
         sampling.seed++;
     }
     CHECK(several.texts[0].length != several.texts[3].length ||
