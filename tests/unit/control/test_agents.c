@@ -43,13 +43,24 @@ int clock_gettime(clockid_t which, struct timespec *t)
 
 static void advance(int64_t ns, bool until_news);
 
+/* A supervisor that dies leaves this behind: its frames are gone afterwards. */
+static struct { struct supervisor leader; struct arena reads; } left;
+
+static _Noreturn void die(int how)
+{
+    memcpy(&left.leader, written.leader, sizeof left.leader);
+    if (left.leader.fleet->adopts)
+        memcpy(&left.reads, written.reads, sizeof left.reads);
+    longjmp(run.death, how);
+}
+
 int poll(struct pollfd *fds, nfds_t count, int timeout_ms)
 {
     for (nfds_t i = 0; i < count; i++) fds[i].revents = 0;
     /* One descriptor: signals alone; messages do not wake that. */
     if (run.virtual && net.host == 0)
         advance((int64_t)timeout_ms * 1000000, count != 1);
-    if (run.broken != NULL && run.lives) longjmp(run.death, 2);
+    if (run.broken != NULL && run.lives) die(2);
     return 0;
 }
 
@@ -135,7 +146,7 @@ static void hurt(enum fault_kind kind, int index)
     struct host *host = &hosts[index];
 
     if (kind == FAULT_SUPERVISOR) {
-        if (run.lives) longjmp(run.death, 1);
+        if (run.lives) die(1);
         return;
     }
     if (!host->runs) return;
@@ -224,25 +235,18 @@ static status choose(void *argument, int most, char out[LAYOUT_WORDS_BYTES],
 /* The system takes back everything that a killed supervisor had. */
 static void bury(void)
 {
-    struct supervisor *s = written.leader;
-    struct supervisor copy;
+    struct supervisor *s = &left.leader;
 
     net_kill(0);
-    memcpy(&copy, s, sizeof copy);
-    if (copy.fleet->adopts) {
-        struct arena read;
-
-        memcpy(&read, written.reads, sizeof read);
-        arena_free(&read);
-    }
-    copy.crew.size = RANKS;
-    fleet_close(copy.fleet);
-    crew_close(&copy.crew);
-    board_close(copy.board);
-    close(copy.board_file);
-    close(copy.state_file);
-    memory_free(copy.sights);
-    close(copy.signals);
+    if (s->fleet->adopts) arena_free(&left.reads);
+    s->crew.size = RANKS;
+    fleet_close(s->fleet);
+    crew_close(&s->crew);
+    board_close(s->board);
+    close(s->board_file);
+    close(s->state_file);
+    memory_free(s->sights);
+    close(s->signals);
 }
 
 static status one_supervisor(const char *where)
