@@ -293,6 +293,8 @@ struct context_method {
     bool strict;        /* ... or it is refused */
     bool striped;       /* a ring, and token i of a sequence is on rank i modulo
                          * the ranks: outside the grid */
+    bool loose;         /* a ring may cut sums as the ranks do
+                         * (numerics.mode=fast) */
 };
 
 /* Messages between tensor ranks that overlap with products. */

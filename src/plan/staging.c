@@ -351,8 +351,8 @@ static const char *flash_lacks(const struct step *step)
 }
 
 /* Where ranks cut sequences, a node of the tree that a ring adds is no part of
- * our own kernels' sums. `auto` leaves sequences of several context leaves
- * alone in every layout, so also those without a ring. */
+ * our own kernels' sums: ranks show. `auto` leaves sequences of several context
+ * leaves alone in every layout, so also those without a ring. */
 static const char *context_lacks(const struct stage *stage)
 {
     const struct program *p = &stage->program;
@@ -361,8 +361,10 @@ static const char *context_lacks(const struct stage *stage)
         return NULL;
     if (stage->request.machine.attention != ATTENTION_BY_FLASH)
         return "numerics.grid_context is more than 1";
-    return p->layout.method.ring
-               ? "keys go round in a ring (context.kind=allgather has none)"
+    return p->layout.method.ring && !p->layout.method.loose
+               ? "keys go round in a ring, whose ranks show in the bits "
+                 "(context.kind=allgather has none, numerics.mode=fast allows "
+                 "it)"
                : NULL;
 }
 

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/sizes.h"
 #include "nn/row_codes.h"
+#include "plan/context_method.h"
 #include "plan/fit.h"
 #include "plan/simulate.h"
 #include "schedule/known_schedules.h"
@@ -237,7 +238,8 @@ static status cut_heads(struct setup *setup, const struct fit *fit)
     TRY(context_kind_parse(&kind, o->context.kind));
     setup->request.layout.method = (struct context_method){
         .strict = kind == CONTEXT_RING, .striped = kind == CONTEXT_STRIPED,
-        .ring = kind == CONTEXT_RING || kind == CONTEXT_HYBRID};
+        .ring = kind == CONTEXT_RING || kind == CONTEXT_HYBRID,
+        .loose = fit->fast};
     return fit_exchange(fit, kind, o->context.ulysses,
                         &setup->request.layout.method.exchange);
 }
@@ -260,6 +262,17 @@ static status choose_gathers(struct setup *setup)
         (which == 0 && setup->mesh.size[AXIS_PIPE] > 1 &&
          schedule_is(o->schedule.name, SCHEDULE_WHOLE));
     return recipe_check_gathers(&setup->request, o, &setup->mesh);
+}
+
+/* Whether context ranks show in the bits: each adds what lies on it. */
+static bool context_shows(const struct stage_request *r)
+{
+    const struct context_method method = context_method_used(r);
+    const bool gpu = r->machine.device == DEVICE_CUDA ||
+                     r->machine.device == DEVICE_AUTO;
+
+    return method.striped ||
+           (method.ring && r->machine.attention == ATTENTION_BY_FLASH && gpu);
 }
 
 status setup_use_grid(struct setup *setup, const struct grid *grid)
@@ -290,9 +303,7 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
         TRY(fit_grid(&fit, &setup->grid, &changed));
     }
     setup->exact = !changed && r->reduction.bits == 0 &&
-                   !row_codes_twice(&r->precision) &&
-                   !(r->layout.method.striped &&
-                     setup->mesh.size[AXIS_CONTEXT] > 1);
+                   !row_codes_twice(&r->precision) && !context_shows(r);
     r->layout.grid = setup->grid;
     r->layout.grid.data = setup->grid.data / setup->ranks;
     TRY(choose_gathers(setup));

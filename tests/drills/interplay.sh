@@ -269,7 +269,7 @@ draw() { # SEED
             further(name)
             # Minutes where the GPU is emulated: none of the first eight.
             flash = ENVIRON["CUDA"] != "" && dtype == "bfloat16" && !latent \
-                && context == 1 && settings !~ /attention_dropout/ && \
+                && settings !~ /attention_dropout/ && \
                 int(seed / 3) % 4 == 3
             if (flash)
                 settings = settings " model.width=32 model.head_width=8" \

@@ -3,7 +3,8 @@
 # random.sh - random models of every family and of odd sizes, every other one
 # with random training features, under random layouts: each that is legal must
 # train the bits of one rank, or, where gradients travel as integers (every
-# eighth model, if it is one in float32, has numerics.mode=fast) or rows of
+# eighth model, if it is one in float32, or in bfloat16 with numerics.gpu=fast,
+# has numerics.mode=fast) or rows of
 # experts in codes that are rounded twice (every fourth, if it is a mixture in
 # bfloat16), a loss within the bound that verify names. Two of three models run under LOCKSTEP_CHECK
 # (docs/faults.md), messages late or early in turns, if it is not set. What
@@ -529,7 +530,8 @@ draw() { # SEED
                 head = head < 6 ? 8 : 16
                 if (chosen) width = heads * head
             }
-            fast = seed % 8 == 6 && dtype ~ /32/
+            fast = seed % 8 == 6 && \
+                (dtype ~ /32/ || library && dtype ~ /^b/)
             twice = seed % 4 == 2 && dtype ~ /^b/ && family ~ mixtures
             batch = of("4 6 8 10 12 16")
             layers = 1 + random(6)

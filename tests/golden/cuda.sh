@@ -371,6 +371,7 @@ make -s -j"$(nproc)" BUILD="$BUILD" EXTRA="${EXTRA:-}" \
     "$BUILD/tests/unit/kernels/test_kernels" \
     "$BUILD/tests/unit/kernels/test_attention" \
     "$BUILD/tests/unit/kernels/test_flash" \
+    "$BUILD/tests/unit/kernels/test_flash_ring" \
     "$BUILD/tests/unit/kernels/test_experts" \
     "$BUILD/tests/unit/kernels/test_router" \
     "$BUILD/tests/unit/kernels/test_codes" \
@@ -428,7 +429,14 @@ mistake "sums that stay where a larger score comes" flash_forward \
     flash_forward.cu 'r->sum[row] = r->sum[row] * factor;' '' test_flash \
     "cases*"
 mistake "a key that a query sees too early" flash_forward flash_tile.h \
-    'seen.past = at + 1;' 'seen.past = at + 2;' test_flash "cases*"
+    'attention_past(p, at) : at + 1' 'attention_past(p, at) : at + 2' \
+    test_flash "cases*"
+mistake "a query that sees more keys than those of a ring's block" \
+    flash_forward flash_tile.h '(from > begin ? from : begin)' '(from)' \
+    test_flash_ring
+mistake "a sum of a ring's block that is divided before it is merged" \
+    flash_forward flash_forward.cu 'is_node ? 1.0f : sum' 'sum' \
+    test_flash_ring
 mistake "a tile that is read before it has come" flash_backward \
     flash_backward.cu 'COPIES_WAIT(0);
     BARRIER; /* all is there' 'BARRIER; /* all is there' test_flash "cases*"

@@ -367,8 +367,7 @@ struct attention_keys_64_call { struct attention_call call; };
 struct attention_keys_128_call { struct attention_call call; };
 struct attention_keys_256_call { struct attention_call call; };
 /* On tensor cores (flash_tile.h): `tiles` are those of FLASH_ROWS queries, or
- * keys; backward, of heads wider than FLASH_NARROW, of FLASH_ROOM. Whole
- * sequences of bfloat16. */
+ * keys; backward, of heads wider than FLASH_NARROW, of FLASH_ROOM. */
 enum { FLASH_ROWS = 128, FLASH_NARROW = 128 };
 /* Rows that fit in a block's memory, by the class of the width. */
 #define FLASH_ROOM(span) ((span) <= FLASH_NARROW ? FLASH_ROWS : FLASH_ROWS / 2)

@@ -6,18 +6,25 @@
 #include "kernels/cuda/attention_call.h"
 #include "kernels/cuda/rows.h"
 
-/* No node of a tree (context.kind=ring): it would be merged in the order of
- * another sum. */
+/* Whole sequences, halves of the gradients, or nodes that others merge. */
 static bool is_window(const struct attention *p)
 {
-    if (p->denominator.data != NULL) return false;
-    switch (p->half) {
-    case ATTENTION_OF_QUERIES:
-        return p->first_key == 0 && p->keys == p->first_query + p->queries;
-    case ATTENTION_OF_KEYS:
-        return p->first_query == p->first_key && p->queries >= p->keys;
-    default: return attended_is_whole(p);
-    }
+    return p->half != ATTENTION_WHOLE || p->denominator.data != NULL ||
+           attended_is_whole(p);
+}
+
+/* Heads may read the same keys. */
+static bool is_keys(struct tensor t, int width)
+{
+    if (t.stride[1] == 0) t.stride[1] = width;
+    return attended_is_heads(&t, width);
+}
+
+/* In float32 where others are added or merged. */
+static bool is_result(const struct tensor *t, int width)
+{
+    return attended_is_heads(t, width) ||
+           (t->dtype == DTYPE_F32 && t->stride[2] == 1);
 }
 
 static bool takes(const struct attention *p)
@@ -27,20 +34,13 @@ static bool takes(const struct attention *p)
     return is_window(p) && p->drop.rate == 0 &&
            width % ATTENDED_WIDTH_STEP == 0 && width <= ATTENDED_WIDTH_MOST &&
            attended_is_heads(&p->q, width) &&
-           attended_is_heads(&p->k, width) && attended_is_heads(&p->v, width);
+           is_keys(p->k, width) && is_keys(p->v, width);
 }
 
 bool cuda_flash_takes(const struct attention *p)
 {
     return takes(p) && p->half != ATTENTION_OF_KEYS &&
-           attended_is_heads(&p->out, p->head_width);
-}
-
-/* In float32 where other ranks' leaves are added. */
-static bool is_gradient(const struct tensor *t, int width)
-{
-    return attended_is_heads(t, width) ||
-           (t->dtype == DTYPE_F32 && t->stride[2] == 1);
+           is_result(&p->out, p->head_width);
 }
 
 /* A leaf has whole groups of heads that read one key-value head, or a group has
@@ -58,8 +58,8 @@ bool cuda_flash_takes_back(const struct attention *p)
     return (leaf % group == 0 || group % leaf == 0) &&
            attended_is_heads(&p->dout, width) &&
            (p->delta.data != NULL || attended_is_heads(&p->out, width)) &&
-           (!dq || attended_is_heads(&p->dq, width)) &&
-           (!dkv || (is_gradient(&p->dk, width) && is_gradient(&p->dv, width)));
+           (!dq || is_result(&p->dq, width)) &&
+           (!dkv || (is_result(&p->dk, width) && is_result(&p->dv, width)));
 }
 
 /* Blocks of so many rows that `count` positions from `first` on lie in. */

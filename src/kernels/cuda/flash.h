@@ -6,9 +6,10 @@
 
 #include "kernels/cuda/launch.h"
 
-/* Whether they have the call: bfloat16, whole sequences, or some queries with
- * all keys up to the last one's position, or some keys with all queries from
- * the first one's position on. */
+/* Whether they have the call: bfloat16, whole sequences, or windows of them.
+ * Sums over a window begin at a tile's first position: any window of keys (of
+ * queries) is a node, and how they are cut shows in the bits of what is
+ * merged. */
 bool cuda_flash_takes(const struct attention *p);
 bool cuda_flash_takes_back(const struct attention *p);
 /* Rows from the first sequence's first key to the last one's last. */

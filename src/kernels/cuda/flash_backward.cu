@@ -250,7 +250,8 @@ DEVICE void flash_queries(const struct flash_room *room,
     const struct flash_window keys = window_of(p, true, sequence);
     const int rows = FLASH_ROOM(span);
     const int first = block_first(&queries, blocks - 1 - BLOCK % blocks, rows);
-    const int past = block_end(&queries, first, rows);
+    const int past =
+        seen_of(p, false, block_end(&queries, first, rows) - 1).past;
     const int tiles = (past + TILE(span) - 1) / TILE(span);
     const int head = (int)(unit % p->heads);
     const int kv = head / (p->heads / p->kv_heads);
@@ -365,7 +366,7 @@ DEVICE void flash_keys(const struct flash_room *room,
     const int kv = (int)(unit % p->kv_heads); /* or a leaf's share of one */
     const int read = kv / (p->kv_heads / (int)p->k.shape[1]);
     const int tiles[2] = {
-        block_begin(&keys, first) / TILE(span),
+        seen_of(p, true, block_begin(&keys, first)).from / TILE(span),
         (seen_of(p, true, end - 1).past + TILE(span) - 1) / TILE(span)};
     const int64_t row = keys.row - keys.begin;
     const struct flash_rows k = flash_rows_of(&p->k, &keys, read);

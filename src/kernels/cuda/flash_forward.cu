@@ -112,28 +112,44 @@ DEVICE void values_add(struct running *r, const struct flash_scores *s,
     }
 }
 
+/* Statistics of a query whose scores were seen; of a node its largest score
+ * and its sum. */
+DEVICE void statistics_store(const struct attention *p, int64_t row, int head,
+                             float most, float sum)
+{
+    float *const out = flash_number(&p->lse, row, head);
+
+    if (p->denominator.data) {
+        *out = most * FLASH_LN2;
+        *flash_number(&p->denominator, row, head) = sum;
+    } else {
+        *out = sum == 0 ? -__builtin_inff()
+                        : __builtin_fmaf(most, FLASH_LN2, log_f32(sum));
+    }
+    if (p->peaks && sum != 0)
+        number_raise((float *)p->peaks + head, most * FLASH_LN2);
+}
+
 DEVICE void running_store(const struct flash_call *call,
                           const struct flash_queries *of,
                           const struct flash_warp *w, struct running *r)
 {
     const struct attention *p = &call->of.of;
+    const bool is_node = p->denominator.data != NULL;
+
     UNROLLED for (int half = 0; half < 2; half++) {
         float sum = r->sum[half], factor;
 
         sum = sum + WARP_XOR(sum, 1);
         sum = sum + WARP_XOR(sum, 2);
-        factor = sum == 0 ? 0.0f : 1 / sum;
+        factor = is_node ? 1.0f : sum == 0 ? 0.0f : 1 / sum;
         UNROLLED for (int n = 0; n < of->part.columns / 8; n++)
             UNROLLED for (int i = 0; i < 2; i++)
                 r->sums.at[n][2 * half + i] =
                     r->sums.at[n][2 * half + i] * factor;
         if (!w->there[half] || LANE % 4 != 0 || of->part.from != 0) continue;
-        *flash_number(&p->lse, of->row + LANE / 4 + 8 * half, of->head) =
-            sum == 0 ? -__builtin_inff()
-                     : __builtin_fmaf(r->most[half], FLASH_LN2, log_f32(sum));
-        if (p->peaks && sum != 0)
-            number_raise((float *)p->peaks + of->head,
-                         r->most[half] * FLASH_LN2);
+        statistics_store(p, of->row + LANE / 4 + 8 * half, of->head,
+                         r->most[half], sum);
     }
     sums_store(&p->out, of->part, of->row, w->there, of->head, &r->sums);
 }
@@ -159,7 +175,8 @@ DEVICE void flash_forward(uint16_t *room, const struct flash_call *call,
     const struct flash_window others = window_of(p, true, sequence);
     const int first =
         block_first(&own, tiles - 1 - BLOCK / parts % tiles, FLASH_ROWS);
-    const int last = block_end(&own, first, FLASH_ROWS);
+    const int last =
+        seen_of(p, false, block_end(&own, first, FLASH_ROWS) - 1).past;
     const int head = (int)(unit % p->heads);
     const int kv = head / (p->heads / p->kv_heads);
     const struct flash_part whole = {FLASH_ROWS, WARP * 16, 0, span};

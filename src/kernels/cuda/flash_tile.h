@@ -212,24 +212,17 @@ struct flash_seen {
     int32_t document;
 };
 
-/* A query at a position sees keys; a key, queries. */
+/* A query at a position sees keys of the call; a key, queries. */
 DEVICE struct flash_seen seen_of(const struct attention *p, bool of_keys,
                                  int at)
 {
-    struct flash_seen seen = {0, 0, 0};
+    const int64_t begin = of_keys ? p->first_query : p->first_key;
+    const int64_t end = begin + (of_keys ? p->queries : p->keys);
+    const int64_t from = of_keys ? at : attention_lowest(p, at);
+    const int64_t past = of_keys ? attention_past(p, at) : at + 1;
+    const struct flash_seen seen = {(int)(from > begin ? from : begin),
+                                    (int)(past < end ? past : end), 0};
 
-    if (of_keys) {
-        const int64_t past = attention_past(p, at);
-        const int end = (int)(p->first_query + p->queries);
-
-        seen.from = at;
-        seen.past = past < end ? (int)past : end;
-    } else {
-        const int64_t lowest = attention_lowest(p, at);
-
-        seen.from = lowest > 0 ? (int)lowest : 0;
-        seen.past = at + 1;
-    }
     return seen;
 }
 
