@@ -73,6 +73,9 @@ struct attention {
     const int32_t *query_documents, *key_documents;
     int64_t sequences, queries, keys, first_query, first_key;
     int heads, kv_heads, head_width, leaves;
+    int value_width;                  /* elements of v and dout from it on are
+                                       * zeros, and so are those of out and dv;
+                                       * 0: none is known to be */
     /* Products of bfloat16 in tiles (PRODUCT_TILES): q, k, v and dout are
      * bfloat16 numbers, of whatever type; weights and gradients of scores are
      * rounded to bfloat16 where they are multiplied. Not in float64. */

@@ -184,6 +184,7 @@ static struct attention describe(const struct step *step, struct run *run)
         .sequences = qkv.shape[0] / p->size.length,
         .queries = p->size.length, .keys = p->size.length, .heads = heads,
         .kv_heads = kv_heads, .head_width = width,
+        .value_width = (int)step->set.attention.value,
         .leaves = (int)program_leaves(p).count,
         .tiles = run->kernels->product == PRODUCT_TILES,
         .scale = step->set.attention.scale,

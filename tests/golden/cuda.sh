@@ -434,6 +434,12 @@ mistake "a key that a query sees too early" flash_forward flash_tile.h \
 mistake "a query that sees more keys than those of a ring's block" \
     flash_forward flash_tile.h '(from > begin ? from : begin)' '(from)' \
     test_flash_ring
+mistake "elements behind those of a value that stay as they were" \
+    flash_forward flash_tile.h 'int e = from + LANE % 4;' \
+    'int e = from + 4 + LANE % 4;' test_flash "cases*"
+mistake "the wrong elements of a value in the twin" flash_backward \
+    flash_backward.cu 'part_of(x->span, x->value).from' \
+    'part_of(x->span, x->span).from' test_flash "cases*"
 mistake "a sum of a ring's block that is divided before it is merged" \
     flash_forward flash_forward.cu 'is_node ? 1.0f : sum' 'sum' \
     test_flash_ring

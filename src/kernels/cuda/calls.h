@@ -371,7 +371,7 @@ struct attention_keys_256_call { struct attention_call call; };
 enum { FLASH_ROWS = 128, FLASH_NARROW = 128 };
 /* Rows that fit in a block's memory, by the class of the width. */
 #define FLASH_ROOM(span) ((span) <= FLASH_NARROW ? FLASH_ROWS : FLASH_ROWS / 2)
-/* A block makes, forward, a half of the elements of heads so wide. */
+/* A block makes, forward, a half of the elements of values so wide. */
 #define FLASH_PARTS(span) ((span) <= FLASH_NARROW ? 1 : 2)
 struct flash_call {
     struct attention_call of;
@@ -381,20 +381,24 @@ struct flash_call {
 struct flash_forward_64_call { struct flash_call call; };
 struct flash_forward_96_call { struct flash_call call; };
 struct flash_forward_128_call { struct flash_call call; };
+struct flash_forward_192_128_call { struct flash_call call; };
 struct flash_forward_192_call { struct flash_call call; };
 struct flash_forward_256_call { struct flash_call call; };
 struct flash_queries_64_call { struct flash_call call; };
 struct flash_queries_96_call { struct flash_call call; };
 struct flash_queries_128_call { struct flash_call call; };
+struct flash_queries_192_128_call { struct flash_call call; };
 struct flash_queries_192_call { struct flash_call call; };
 struct flash_queries_256_call { struct flash_call call; };
 struct flash_keys_64_call { struct flash_call call; };
 struct flash_keys_96_call { struct flash_call call; };
 struct flash_keys_128_call { struct flash_call call; };
+struct flash_keys_192_128_call { struct flash_call call; };
 struct flash_keys_192_call { struct flash_call call; };
 struct flash_keys_256_call { struct flash_call call; };
 struct flash_values_96_call { struct flash_call call; };
 struct flash_values_128_call { struct flash_call call; };
+struct flash_values_192_128_call { struct flash_call call; };
 struct flash_values_192_call { struct flash_call call; };
 struct flash_values_256_call { struct flash_call call; };
 struct attention_merge_call {

@@ -81,37 +81,68 @@ static status start(struct stream *stream, const struct attention *p,
     return cuda_launch(stream, kernel, units * tiles, &call, sizeof call);
 }
 
-/* The kernel of the width's class. */
-#define KERNEL(kernel, width)                                              \
-    ((width) <= 64   ? CUDA_##kernel##_64                                  \
-     : (width) <= 96  ? CUDA_##kernel##_96                                 \
-     : (width) <= 128 ? CUDA_##kernel##_128                                \
-     : (width) <= 192 ? CUDA_##kernel##_192 : CUDA_##kernel##_256)
+/* Elements of a value that are not zeros, where kernels have a class for it. */
+static int value_of(const struct attention *p)
+{
+    const bool is_short = p->head_width > 128 && p->head_width <= 192 &&
+                          p->value_width > 0 && p->value_width <= 128;
+
+    return is_short ? 128 : p->head_width;
+}
+
+/* The number of the class of the call's heads. */
+static int class_of(const struct attention *p)
+{
+    const int width = p->head_width;
+
+    return width <= 64               ? 0
+           : width <= 96             ? 1
+           : width <= 128            ? 2
+           : value_of(p) != width    ? 3
+           : width <= 192            ? 4 : 5;
+}
+
+#define CLASSES(kernel)                                                    \
+    CUDA_##kernel##_96, CUDA_##kernel##_128, CUDA_##kernel##_192_128,      \
+        CUDA_##kernel##_192, CUDA_##kernel##_256
 
 status cuda_flash_forward(struct stream *stream, const struct attention *p)
 {
-    const int width = p->head_width;
+    static const enum cuda_kernel kernels[] = {CUDA_flash_forward_64,
+                                               CLASSES(flash_forward)};
+    const int parts = FLASH_PARTS(value_of(p));
 
-    return start(stream, p, p->sequences * p->heads * FLASH_PARTS(width),
+    return start(stream, p, p->sequences * p->heads * parts,
                  tiles_of(p->first_query, p->queries, FLASH_ROWS),
-                 KERNEL(flash_forward, width));
+                 kernels[class_of(p)]);
 }
 
-/* dk, dv. */
+static status queries_backward(struct stream *stream,
+                               const struct attention *p)
+{
+    static const enum cuda_kernel kernels[] = {CUDA_flash_queries_64,
+                                               CLASSES(flash_queries)};
+
+    return start(stream, p, p->sequences * p->heads,
+                 tiles_of(p->first_query, p->queries,
+                          FLASH_ROOM(p->head_width)),
+                 kernels[class_of(p)]);
+}
+
+/* dk, dv: of the narrowest heads at once. */
 static status keys_backward(struct stream *stream, const struct attention *p)
 {
+    static const enum cuda_kernel keys[] = {CUDA_flash_keys_64,
+                                            CLASSES(flash_keys)};
+    static const enum cuda_kernel values[] = {CUDA_KERNEL_COUNT,
+                                              CLASSES(flash_values)};
     const int64_t units = p->sequences * p->kv_heads;
-    const int width = p->head_width;
     const int64_t tiles =
-        tiles_of(p->first_key, p->keys, FLASH_ROOM(width));
+        tiles_of(p->first_key, p->keys, FLASH_ROOM(p->head_width));
+    const int class = class_of(p);
 
-    TRY(start(stream, p, units, tiles, KERNEL(flash_keys, width)));
-    if (width <= 64) return OK;
-    return start(stream, p, units, tiles,
-                 width <= 96    ? CUDA_flash_values_96
-                 : width <= 128 ? CUDA_flash_values_128
-                 : width <= 192 ? CUDA_flash_values_192
-                                : CUDA_flash_values_256);
+    TRY(start(stream, p, units, tiles, keys[class]));
+    return class == 0 ? OK : start(stream, p, units, tiles, values[class]);
 }
 
 static struct tensor rows_from(struct tensor t, int64_t first, int64_t count)
@@ -156,7 +187,6 @@ status cuda_flash_backward(struct stream *stream, const struct attention *p,
                            float *room)
 {
     const int64_t rows = p->sequences * p->queries;
-    const int width = p->head_width;
     struct attention with = *p;
 
     if (p->delta.data == NULL) {
@@ -165,9 +195,7 @@ status cuda_flash_backward(struct stream *stream, const struct attention *p,
         room += rows * p->heads;
     }
     if (p->half != ATTENTION_OF_KEYS)
-        TRY(start(stream, &with, p->sequences * p->heads,
-                  tiles_of(p->first_query, p->queries, FLASH_ROOM(width)),
-                  KERNEL(flash_queries, width)));
+        TRY(queries_backward(stream, &with));
     if (p->half == ATTENTION_OF_QUERIES) return OK;
     return flash_shares(p->heads, p->kv_heads, p->leaves) == 0
                ? keys_backward(stream, &with)

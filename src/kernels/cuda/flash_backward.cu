@@ -34,9 +34,10 @@ struct flash_own {
     struct flash_window queries;
 };
 
-DEVICE struct flash_part part_of(int span)
+/* A warp has a part of the `elements` of a head of this class. */
+DEVICE struct flash_part part_of(int span, int elements)
 {
-    const int warps = FLASH_PARTS(span), columns = span / warps;
+    const int warps = FLASH_PARTS(span), columns = elements / warps;
     const struct flash_part part = {FLASH_ROOM(span), WARP / warps * 16,
                                     WARP % warps * columns, columns};
 
@@ -86,8 +87,9 @@ struct flash_place {
     int at;
 };
 
-/* The gradients that a pass over queries makes. */
-struct flash_pass { int span; bool dk, dv; };
+/* The gradients that a pass makes of the others that it goes over; `value`:
+ * elements of v and dout. */
+struct flash_pass { int span, value; bool dk, dv; };
 
 #define TWIN (THREAD ^ WARP_THREADS)
 #define IS_LATER (WARP % 2 == 1)
@@ -160,7 +162,7 @@ DEVICE int first_own(int span)
 struct flash_others {
     const struct flash_room *room;
     struct flash_rows a, b;
-    int span;
+    int span, value; /* elements of a, b */
 };
 
 DEVICE uint16_t *others_at(const struct flash_others *x, int tile, int second)
@@ -174,7 +176,7 @@ DEVICE void others_copy(const struct flash_others *x, int tile)
     const int count = TILE(x->span);
 
     rows_copy(others_at(x, tile, 0), x->span, count, &x->a, tile * count);
-    rows_copy(others_at(x, tile, 1), x->span, count, &x->b, tile * count);
+    rows_copy(others_at(x, tile, 1), x->value, count, &x->b, tile * count);
 }
 
 /* Tile `tile` is there, and the next one, if there is one, begins to come. */
@@ -189,11 +191,11 @@ DEVICE void others_await(const struct flash_others *x, int tile, int tiles)
 DEVICE struct flash_place place_of(const struct flash_others *x, int tile,
                                    int step)
 {
-    const int skip =
-        step * (x->span + FLASH_PAD) + part_of(x->span).from;
+    const int a = step * (x->span + FLASH_PAD) + part_of(x->span, x->span).from;
+    const int b =
+        step * (x->value + FLASH_PAD) + part_of(x->span, x->value).from;
     const struct flash_place place = {
-        x->room,
-        {others_at(x, tile, 0) + skip, others_at(x, tile, 1) + skip},
+        x->room, {others_at(x, tile, 0) + a, others_at(x, tile, 1) + b},
         tile * TILE(x->span) + step};
 
     return place;
@@ -212,11 +214,11 @@ DEVICE bool is_due(const struct flash_place *place,
 DEVICE void queries_step(const struct flash_call *call,
                          const struct flash_own *own,
                          const struct flash_query query[2],
-                         const struct flash_place *place, int span,
-                         struct flash_sums *dq)
+                         const struct flash_place *place,
+                         struct flash_pass pass, struct flash_sums *dq)
 {
-    const struct flash_pass both = {span, true, false};
-    const int at = place->at, columns = span / FLASH_PARTS(span);
+    const int at = place->at, span = pass.span;
+    const int columns = part_of(span, span).columns;
     const bool sees = warp_sees(&own->seen, at, FLASH_STEP);
     const bool all = warp_sees_all(&own->seen, at, FLASH_STEP);
     struct flash_pairs s, ds;
@@ -224,9 +226,10 @@ DEVICE void queries_step(const struct flash_call *call,
 
     if (sees) {
         pairs_dots(&own->a, place->others[0], span, columns, &s);
-        pairs_dots(&own->b, place->others[1], span, columns, &ds);
+        pairs_dots(&own->b, place->others[1], pass.value,
+                   part_of(span, pass.value).columns, &ds);
     }
-    dots_join(place, sees, both, &s, &ds);
+    dots_join(place, sees, pass, &s, &ds);
     if (sees) EACH_OWN_PAIR(span) {
         const int key = at + first_own(span) + j * 8 + i % 2;
 
@@ -241,8 +244,10 @@ DEVICE void queries_step(const struct flash_call *call,
 }
 
 DEVICE void flash_queries(const struct flash_room *room,
-                          const struct flash_call *call, int span)
+                          const struct flash_call *call,
+                          struct flash_pass pass)
 {
+    const int span = pass.span;
     const struct attention *p = &call->of.of;
     const int64_t blocks = call->of.tiles, unit = BLOCK / blocks;
     const int64_t sequence = unit / p->heads;
@@ -258,8 +263,9 @@ DEVICE void flash_queries(const struct flash_room *room,
     const struct flash_rows q = flash_rows_of(&p->q, &queries, head);
     const struct flash_rows dout = flash_rows_of(&p->dout, &queries, head);
     const struct flash_others x = {room, flash_rows_of(&p->k, &keys, kv),
-                                   flash_rows_of(&p->v, &keys, kv), span};
-    const struct flash_part part = part_of(span);
+                                   flash_rows_of(&p->v, &keys, kv), span,
+                                   pass.value};
+    const struct flash_part part = part_of(span, span);
     struct flash_own own = {.sequence = sequence,
                             .head = head, .queries = queries};
     struct flash_query query[2];
@@ -270,7 +276,8 @@ DEVICE void flash_queries(const struct flash_room *room,
     for (int i = 0; i < 2; i++)
         query[i] = query_get(call, &own, own.first + LANE / 4 + 8 * i);
     operand_take(room->rows, span, &q, first, part, &own.a);
-    operand_take(room->rows, span, &dout, first, part, &own.b);
+    operand_take(room->rows, span, &dout, first, part_of(span, pass.value),
+                 &own.b);
     sums_clear(&dq, part.columns);
     int tile = seen_of(p, false, block_begin(&queries, first)).from /
                TILE(span);
@@ -283,7 +290,7 @@ DEVICE void flash_queries(const struct flash_room *room,
             const struct flash_place place = place_of(&x, tile, k);
 
             if (is_due(&place, &own, span))
-                queries_step(call, &own, query, &place, span, &dq);
+                queries_step(call, &own, query, &place, pass, &dq);
         }
     }
     sums_store(&p->dq, part, queries.row + own.first - queries.begin,
@@ -299,7 +306,8 @@ DEVICE void keys_step(const struct flash_call *call,
                       struct flash_pass pass, struct flash_sums sums[2])
 {
     const int at = place->at, span = pass.span;
-    const int columns = span / FLASH_PARTS(span);
+    const int columns = part_of(span, span).columns;
+    const int values = part_of(span, pass.value).columns;
     const bool sees = warp_sees(&own->seen, at, FLASH_STEP);
     const bool all = warp_sees_all(&own->seen, at, FLASH_STEP);
     struct flash_pairs s, ds = {{{0}}};
@@ -308,7 +316,7 @@ DEVICE void keys_step(const struct flash_call *call,
     if (sees) {
         pairs_dots(&own->a, place->others[0], span, columns, &s);
         if (pass.dk)
-            pairs_dots(&own->b, place->others[1], span, columns, &ds);
+            pairs_dots(&own->b, place->others[1], pass.value, values, &ds);
     }
     dots_join(place, sees, pass, &s, &ds);
     if (sees) EACH_OWN_PAIR(span) {
@@ -327,7 +335,8 @@ DEVICE void keys_step(const struct flash_call *call,
     }
     if (pass.dv) {
         weights_join(place, sees, span, &s, weights);
-        if (sees) sums_add(&sums[1], weights, place->others[1], span, columns);
+        if (sees)
+            sums_add(&sums[1], weights, place->others[1], pass.value, values);
     }
 }
 
@@ -371,8 +380,9 @@ DEVICE void flash_keys(const struct flash_room *room,
     const int64_t row = keys.row - keys.begin;
     const struct flash_rows k = flash_rows_of(&p->k, &keys, read);
     const struct flash_rows v = flash_rows_of(&p->v, &keys, read);
-    struct flash_others x = {.room = room, .span = span};
-    const struct flash_part part = part_of(span);
+    struct flash_others x = {.room = room, .span = span, .value = pass.value};
+    const struct flash_part part = part_of(span, span);
+    const struct flash_part values = part_of(span, pass.value);
     struct flash_own own = {.sequence = sequence,
                             .queries = queries};
     struct flash_sums sums[2];
@@ -380,9 +390,9 @@ DEVICE void flash_keys(const struct flash_room *room,
     own.first = first + part.row;
     own.seen = warp_of(p, true, sequence, own.first);
     operand_take(room->rows, span, &k, first, part, &own.a);
-    if (pass.dk) operand_take(room->rows, span, &v, first, part, &own.b);
+    if (pass.dk) operand_take(room->rows, span, &v, first, values, &own.b);
     sums_clear(&sums[0], part.columns);
-    sums_clear(&sums[1], part.columns);
+    sums_clear(&sums[1], values.columns);
     LOOPED for (own.head = kv * group; own.head < (kv + 1) * group;
                 own.head++) {
         x.a = flash_rows_of(&p->q, &queries, own.head);
@@ -393,8 +403,10 @@ DEVICE void flash_keys(const struct flash_room *room,
         sums_store(&p->dk, part, row + own.first, own.seen.there, kv,
                    &sums[0]);
     if (pass.dv)
-        sums_store(&p->dv, part, row + own.first, own.seen.there, kv,
+        sums_store(&p->dv, values, row + own.first, own.seen.there, kv,
                    &sums[1]);
+    if (pass.dv && pass.value < span && values.from == 0)
+        rest_clear(&p->dv, pass.value, row + own.first, own.seen.there, kv);
 }
 
 #define NARROW_ROOM(span)                                                  \
@@ -416,33 +428,35 @@ FLASH_SHARED(256);
 WIDE_SHARED(192);
 WIDE_SHARED(256);
 
-#define QUERIES_KERNEL(span, ROOM)                                         \
-    CUDA_WIDE_KERNEL(flash_queries_##span)                                 \
-    {                                                                      \
-        ROOM(span);                                                        \
-                                                                           \
-        flash_queries(&room, &p->call, span);                              \
-    }
-QUERIES_KERNEL(64, NARROW_ROOM)
-QUERIES_KERNEL(96, NARROW_ROOM)
-QUERIES_KERNEL(128, NARROW_ROOM)
-QUERIES_KERNEL(192, WIDE_ROOM)
-QUERIES_KERNEL(256, WIDE_ROOM)
-
-#define KEYS_KERNEL(name, span, ROOM, ...)                                 \
-    CUDA_WIDE_KERNEL(name##_##span)                                        \
+#define PASS_KERNEL(pass_of, name, ROOM, span, ...)                        \
+    CUDA_WIDE_KERNEL(name)                                                 \
     {                                                                      \
         const struct flash_pass pass = {span, __VA_ARGS__};                \
         ROOM(span);                                                        \
                                                                            \
-        flash_keys(&room, &p->call, pass);                                 \
+        pass_of(&room, &p->call, pass);                                    \
     }
-KEYS_KERNEL(flash_keys, 64, NARROW_ROOM, true, true)
-KEYS_KERNEL(flash_keys, 96, NARROW_ROOM, true, false)
-KEYS_KERNEL(flash_keys, 128, NARROW_ROOM, true, false)
-KEYS_KERNEL(flash_keys, 192, WIDE_ROOM, true, false)
-KEYS_KERNEL(flash_keys, 256, WIDE_ROOM, true, false)
-KEYS_KERNEL(flash_values, 96, NARROW_ROOM, false, true)
-KEYS_KERNEL(flash_values, 128, NARROW_ROOM, false, true)
-KEYS_KERNEL(flash_values, 192, WIDE_ROOM, false, true)
-KEYS_KERNEL(flash_values, 256, WIDE_ROOM, false, true)
+#define QUERIES_KERNEL(name, ...)                                          \
+    PASS_KERNEL(flash_queries, flash_queries_##name, __VA_ARGS__, true, false)
+QUERIES_KERNEL(64, NARROW_ROOM, 64, 64)
+QUERIES_KERNEL(96, NARROW_ROOM, 96, 96)
+QUERIES_KERNEL(128, NARROW_ROOM, 128, 128)
+QUERIES_KERNEL(192_128, WIDE_ROOM, 192, 128)
+QUERIES_KERNEL(192, WIDE_ROOM, 192, 192)
+QUERIES_KERNEL(256, WIDE_ROOM, 256, 256)
+
+#define KEYS_KERNEL(name, ...)                                             \
+    PASS_KERNEL(flash_keys, flash_keys_##name, __VA_ARGS__, true, false)
+#define VALUES_KERNEL(name, ...)                                           \
+    PASS_KERNEL(flash_keys, flash_values_##name, __VA_ARGS__, false, true)
+PASS_KERNEL(flash_keys, flash_keys_64, NARROW_ROOM, 64, 64, true, true)
+KEYS_KERNEL(96, NARROW_ROOM, 96, 96)
+KEYS_KERNEL(128, NARROW_ROOM, 128, 128)
+KEYS_KERNEL(192_128, WIDE_ROOM, 192, 128)
+KEYS_KERNEL(192, WIDE_ROOM, 192, 192)
+KEYS_KERNEL(256, WIDE_ROOM, 256, 256)
+VALUES_KERNEL(96, NARROW_ROOM, 96, 96)
+VALUES_KERNEL(128, NARROW_ROOM, 128, 128)
+VALUES_KERNEL(192_128, WIDE_ROOM, 192, 128)
+VALUES_KERNEL(192, WIDE_ROOM, 192, 192)
+VALUES_KERNEL(256, WIDE_ROOM, 256, 256)

@@ -7,14 +7,15 @@
 
 enum { TILE_MOST = 64, STEPS_MOST = TILE_MOST / FLASH_STEP };
 
-/* Keys of a tile, and elements of out that a block makes. */
-struct flash_form { int span, tile, columns; };
+/* Keys of a tile; elements of out that a block makes, and blocks that make all
+ * that are not zeros. */
+struct flash_form { int span, tile, columns, parts; };
 
-DEVICE struct flash_form form_of(int span)
+DEVICE struct flash_form form_of(int span, int value)
 {
     const struct flash_form form = {
         span, span <= FLASH_NARROW ? TILE_MOST : TILE_MOST / 2,
-        span / FLASH_PARTS(span)};
+        value / FLASH_PARTS(value), FLASH_PARTS(value)};
 
     return form;
 }
@@ -132,7 +133,8 @@ DEVICE void statistics_store(const struct attention *p, int64_t row, int head,
 
 DEVICE void running_store(const struct flash_call *call,
                           const struct flash_queries *of,
-                          const struct flash_warp *w, struct running *r)
+                          const struct flash_warp *w, struct flash_form form,
+                          struct running *r)
 {
     const struct attention *p = &call->of.of;
     const bool is_node = p->denominator.data != NULL;
@@ -152,6 +154,9 @@ DEVICE void running_store(const struct flash_call *call,
                          r->most[half], sum);
     }
     sums_store(&p->out, of->part, of->row, w->there, of->head, &r->sums);
+    if (form.columns * form.parts < form.span)
+        rest_clear(&p->out, form.columns * form.parts, of->row, w->there,
+                   of->head);
 }
 
 /* Their elements from `from` on. */
@@ -164,11 +169,11 @@ DEVICE struct flash_rows rows_from(struct flash_rows x, int from)
 
 /* The last queries see most keys: their blocks begin first. */
 DEVICE void flash_forward(uint16_t *room, const struct flash_call *call,
-                          int span)
+                          struct flash_form form)
 {
     const struct attention *p = &call->of.of;
-    const struct flash_form form = form_of(span);
-    const int parts = FLASH_PARTS(span), part = (int)(BLOCK % parts);
+    const int span = form.span, parts = form.parts;
+    const int part = (int)(BLOCK % parts);
     const int64_t tiles = call->of.tiles, unit = BLOCK / parts / tiles;
     const int64_t sequence = unit / p->heads;
     const struct flash_window own = window_of(p, false, sequence);
@@ -225,19 +230,24 @@ DEVICE void flash_forward(uint16_t *room, const struct flash_call *call,
         COPIES_CLOSE;
         if (sees) values_add(&r, &s, values, form);
     }
-    running_store(call, &of, &w, &r);
+    running_store(call, &of, &w, form, &r);
 }
 
-#define FORWARD_KERNEL(span)                                               \
-    FLASH_SHARED(span);                                                    \
-    CUDA_WIDE_KERNEL(flash_forward_##span)                                 \
+#define FORWARD_KERNEL(name, span, value)                                  \
+    CUDA_WIDE_KERNEL(flash_forward_##name)                                 \
     {                                                                      \
         SHARED(struct flash_shared_##span, s);                             \
                                                                            \
-        flash_forward(s->rows, &p->call, span);                            \
+        flash_forward(s->rows, &p->call, form_of(span, value));            \
     }
-FORWARD_KERNEL(64)
-FORWARD_KERNEL(96)
-FORWARD_KERNEL(128)
-FORWARD_KERNEL(192)
-FORWARD_KERNEL(256)
+FLASH_SHARED(64);
+FLASH_SHARED(96);
+FLASH_SHARED(128);
+FLASH_SHARED(192);
+FLASH_SHARED(256);
+FORWARD_KERNEL(64, 64, 64)
+FORWARD_KERNEL(96, 96, 96)
+FORWARD_KERNEL(128, 128, 128)
+FORWARD_KERNEL(192_128, 192, 128)
+FORWARD_KERNEL(192, 192, 192)
+FORWARD_KERNEL(256, 256, 256)

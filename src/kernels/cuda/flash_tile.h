@@ -8,7 +8,8 @@
  * long and FLASH_PAD more, so that eight of them begin in different banks.
  * Arrays have room for the widest class, and no register beyond their own. Of
  * heads wider than FLASH_NARROW registers do not hold all that a warp needs, so
- * it has a part of their elements.
+ * it has a part of their elements. `value` is the class of a value's width,
+ * where all further elements of values are zeros.
  * Source: Dao 2023, arXiv:2307.08691, sections 3.1 and 3.3. */
 #ifndef LOCKSTEP_KERNELS_CUDA_FLASH_TILE_H
 #define LOCKSTEP_KERNELS_CUDA_FLASH_TILE_H
@@ -149,6 +150,20 @@ DEVICE void sums_store(const struct tensor *t, struct flash_part part,
                     bfloats(two[0], two[1]);
             }
         }
+}
+
+/* The elements from `from` on of those rows are zeros. */
+DEVICE void rest_clear(const struct tensor *t, int from, int64_t row,
+                       const int there[2], int head)
+{
+    UNROLLED for (int half = 0; half < 2; half++) {
+        const int64_t at =
+            (row + LANE / 4 + 8 * half) * t->stride[0] + head * t->stride[1];
+
+        if (!there[half]) continue;
+        LOOPED for (int e = from + LANE % 4; e < t->shape[2]; e += 4)
+            element_set(t->data, t->dtype, at + e, 0.0f);
+    }
 }
 
 /* ---- products ---- */

@@ -15,6 +15,7 @@ struct flash_case {
     int window, chunk, document, alibi; /* 0: none */
     double softcap;
     int leaves;                           /* 0: one */
+    int value;                            /* elements of values; 0: all */
 };
 
 /* q k v dout, then out dq dk dv; statistics. */
@@ -51,6 +52,17 @@ static inline struct tensor operand(struct arena *arena, enum dtype dtype,
     return t;
 }
 
+static inline void rest_clear(struct tensor *t, int value)
+{
+    const int bytes = dtype_bytes(t->dtype);
+
+    for (int64_t row = 0; row < t->shape[0]; row++)
+        for (int64_t head = 0; head < t->shape[1]; head++)
+            memset((char *)t->data + (row * t->stride[0] +
+                                      head * t->stride[1] + value) * bytes,
+                   0, (size_t)((t->shape[2] - value) * bytes));
+}
+
 static inline void call_build(struct call *call, struct arena *arena,
                               const struct flash_case *c, enum dtype dtype)
 {
@@ -67,11 +79,13 @@ static inline void call_build(struct call *call, struct arena *arena,
         .heads = c->heads, .kv_heads = c->kv_heads, .head_width = c->width,
         .leaves = c->leaves > 0 ? c->leaves : 1, .window = c->window,
         .chunk = c->chunk, .softcap = c->softcap, .alibi.heads = c->alibi,
-        .scale = 3.0 / sqrt((double)c->width)};
+        .value_width = c->value, .scale = 3.0 / sqrt((double)c->width)};
     for (int i = 0; i < OPERANDS; i++) {
         call->operands[i] = operands[i];
         *operands[i] = operand(arena, dtype, is_of_keys(i) ? key : query,
                                (uint64_t)i + 1);
+        if (c->value > 0 && (i == 2 || i == 3))
+            rest_clear(operands[i], c->value);
     }
     p->lse = tensor_2d(room_take(arena, rows * c->heads, dtype_bytes(real)),
                        real, rows, c->heads);
