@@ -69,7 +69,7 @@ static status learn(struct peers *peers, int64_t *reads)
     TRY(gather_bytes(peers->world, reads, reads + (size_t)me * (size_t)size,
                      (size_t)size * sizeof *reads));
     for (int i = 0; i < size * size; i++) peers->reach[i] = reads[i] != 0;
-    return OK;
+    return device_shown(peers->device, own);
 }
 
 status peers_build(struct peers **out, struct group *world,

@@ -39,6 +39,55 @@ static uint64_t process_number(void)
     return atomic_compare_exchange_strong(&number, &none, mine) ? mine : none;
 }
 
+/* ---- marks ---- */
+
+static status copy_mark(const struct own *own, enum gpu_way way, void *to,
+                        void *from)
+{
+    const struct gpu_copy copy = {way, {to, 0}, {from, 0}, 1,
+                                  sizeof(uint64_t)};
+
+    TRY(say(own, own->plugin->copy(own->gpu, GPU_MESSAGES, &copy)));
+    return say(own, own->plugin->finish(own->gpu, GPU_MESSAGES));
+}
+
+/* Nothing else works on the device meanwhile. */
+static status mark_range(const struct own *own, void *first, int64_t number,
+                         struct peer_shown *out)
+{
+    uint64_t kept = 0, mark = process_number() + (uint64_t)(uintptr_t)first;
+
+    TRY(copy_mark(own, GPU_TO_HOST, &kept, first));
+    TRY(copy_mark(own, GPU_TO_DEVICE, first, &mark));
+    out->ranges[number].kept = kept;
+    out->ranges[number].mark = mark;
+    return OK;
+}
+
+status device_shown(struct device *device, struct peer_shown *shown)
+{
+    const struct own own = own_of(device);
+
+    for (int i = 0; i < shown->range_count; i++) {
+        uint64_t kept = shown->ranges[i].kept;
+
+        if (shown->ranges[i].mark == 0) continue;
+        TRY(copy_mark(&own, GPU_TO_DEVICE, device->ranges[i].near, &kept));
+        shown->ranges[i].mark = 0;
+    }
+    return OK;
+}
+
+static status find_mark(const struct own *own, uint64_t mark, void *memory)
+{
+    uint64_t found = 0;
+
+    TRY(copy_mark(own, GPU_TO_HOST, &found, memory));
+    if (found == mark) return OK;
+    FAIL(ERR_DEVICE, "GPU %d: a handle of another process leads to other "
+                     "memory", own->number);
+}
+
 /* ---- showing ---- */
 
 static status show(const struct own *own, const struct device *device,
@@ -55,6 +104,7 @@ static status show(const struct own *own, const struct device *device,
         TRY(say(own, own->plugin->show(own->gpu, range->near,
                                        &out->ranges[i].handle)));
         out->range_count++;
+        TRY(mark_range(own, range->near, i, out));
     }
     for (int i = 0; i < PEER_EVENTS; i++) {
         struct gpu_event *event = NULL;
@@ -67,13 +117,21 @@ static status show(const struct own *own, const struct device *device,
     return OK;
 }
 
+static status rest(struct device *device)
+{
+    if (device->copies != NULL) event_await(queue_now(device->copies));
+    return device_made(device);
+}
+
 status device_show(struct device *device, struct peer_shown *out)
 {
     const struct own own = own_of(device);
     status result;
 
     *out = (struct peer_shown){.gpu = own.number};
+    if (own.plugin != NULL) TRY(rest(device));
     result = show(&own, device, out);
+    if (result != OK) (void)device_shown(device, out);
     if (result != OK) device_show_end(device, out);
     if (result != OK) *out = (struct peer_shown){0};
     return result;
@@ -121,6 +179,7 @@ static status meet_other(const struct own *own, const struct peer_shown *shown,
         out->ranges[i].first = memory;
         out->ranges[i].bytes = (int64_t)shown->ranges[i].bytes;
         out->range_count++;
+        TRY(find_mark(own, shown->ranges[i].mark, memory));
     }
     for (int i = 0; i < PEER_EVENTS; i++)
         TRY(say(own, own->plugin->meet_event(own->gpu,

@@ -21,6 +21,8 @@ struct peer_shown {
     int64_t range_count;
     struct {
         uint64_t first, bytes; /* addresses in the rank's process */
+        uint64_t mark, kept;   /* its first 8 bytes until device_shown, and
+                                * what was there */
         struct gpu_handle handle;
     } ranges[PEER_RANGES];
     struct {
@@ -39,9 +41,12 @@ struct peer_met {
 /* Makes what others may open. ERR_DEVICE: the driver exports nothing; then,
  * and where there is no GPU, out->process is 0. */
 status device_show(struct device *device, struct peer_shown *out);
+/* All others have met it. */
+status device_shown(struct device *device, struct peer_shown *shown);
 /* When all others have parted from it. */
 void device_show_end(struct device *device, const struct peer_shown *shown);
-/* Opens it. ERR_DEVICE: it cannot be. */
+/* Opens it. ERR_DEVICE: it cannot be, or is not what was shown: the driver may
+ * have two ranges in one block of memory, which a handle stands for. */
 status device_meet(struct device *device, const struct peer_shown *shown,
                    struct peer_met *out);
 void device_part(struct device *device, struct peer_met *met);

@@ -176,6 +176,8 @@ if [ -z "${REAL:-}" ]; then
     GPUS=2 PEERS=0 trains "GPUs that do not see each other" \
         "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED to memory of another process"
     GPUS=2 trains "GPUs that see each other" ""
+    BLOCKS=1 trains "handles of blocks that hold more than was shown" \
+        "send through host memory: rank 1: GPU 0: a handle of another process leads to other memory"
 fi
 
 # Memory that is read takes none: each process has what it has with `own`.
@@ -195,18 +197,19 @@ if [ -z "${REAL:-}" ]; then
 fi
 
 # A message of a pipeline is one copy, not one to the host and one back: of
-# eight sequences each goes up and its gradient comes down.
+# sixteen sequences each goes up and its gradient comes down. Ranks copy a number
+# into what they show, and look for that of the other one.
 copied() { # LIBRARY
     rm -rf gpus counts
     # shellcheck disable=SC2086
     DRIVER_COUNTS=$PWD/counts must train config.yaml --run gpus $gpus \
-        --set train.steps=1 --set mesh.pipe=2 --set zero=ddp --set train.batch=8 \
+        --set train.steps=1 --set mesh.pipe=2 --set zero=ddp --set train.batch=16 \
         --set train.micro_batch=1 --set comm.library="$1"
     awk '{ sum += $4 } END { print sum }' counts
 }
 if [ -z "${REAL:-}" ]; then
     own=$(copied own) ipc=$(copied ipc)
-    if [ $((own - ipc)) -ge 16 ]
+    if [ $((own - ipc)) -ge 24 ]
     then ok "copies of a pipe: $ipc, $own with own"
     else bad "copies of a pipe" "$own with own, $ipc with ipc" counts
     fi
