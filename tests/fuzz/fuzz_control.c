@@ -213,7 +213,11 @@ static bool send_record(struct wire *wire, const struct record *r)
 {
     static char bytes[BYTES];
     size_t length = make_message(r, bytes);
-    const struct wire_head raw = {.kind = r->kind, .bytes = r->order,
+    /* Too many, or so few that the next message ends them, whatever it is. */
+    const uint32_t claimed = r->order > WIRE_BYTES
+                                 ? r->order
+                                 : r->order % (sizeof(struct wire_head) + 1);
+    const struct wire_head raw = {.kind = r->kind, .bytes = claimed,
                                   .number = wire->sent + 1};
 
     if (r->how >= 250) { /* no proof */
