@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "inference/session.h"
+#include "nn/row_codes.h"
 #include "proof/audit.h"
 #include "setup/cores.h"
 #include "setup/hosts.h"
@@ -226,6 +227,7 @@ static status keep(struct rank_trial *t)
     struct gathered_numbers nothing; /* all threads share the trial: rank 0
                                       * fills it */
     int most = (int)(t->pipeline.bytes >> 6); /* rows are multiples of 64 */
+    const struct precision_use *precision = &t->setup.request.precision;
 
     TRY(team_most(&t->team, &most));
     TRY(stages_fetch(t->pipeline.stages, t->pipeline.count));
@@ -237,6 +239,8 @@ static status keep(struct rank_trial *t)
     t->out->fast = stage_products_fast(&t->pipeline.stages[0]);
     t->out->narrow = dtype_is_narrow(t->setup.request.dtype) ||
                      t->setup.request.reduction.bits > 0;
+    t->out->coarse = row_codes_twice(precision) &&
+                     precision->recipe.activations.format == FORMAT_E2M1;
     if (t->setup.mesh.size[AXIS_PIPE] > 1)
         snprintf(t->out->schedule, sizeof t->out->schedule, "%.31s",
                  t->set->values.schedule.name);

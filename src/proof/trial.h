@@ -23,6 +23,8 @@ struct trial {
     bool fast;                /* a library of the GPU made its products */
     bool narrow;              /* activations have 16 bits, or gradients that
                                * travel fewer (zero_format) */
+    bool coarse;              /* products of 4 bits round rows of experts that
+                               * ranks rounded before (nn/row_codes.h) */
     size_t memory_bytes;      /* the most that a rank takes, planned */
     char schedule[32];        /* of the pipeline; "" without one */
 };
