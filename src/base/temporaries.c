@@ -126,12 +126,18 @@ static void remove_slot(const struct slot *slot)
     (void)remove_at(AT_FDCWD, path, DEPTH);
 }
 
-/* The action is the default again: the signal, held back until the handler
- * ends, then ends the process. */
+/* The action is the default again: the signal, held back in the handler, ends
+ * the process once it is not. */
 static void on_signal(int number)
 {
+    sigset_t set;
+
     for (int i = 0; i < SLOTS; i++) remove_slot(&slots[i]);
     (void)raise(number);
+    sigemptyset(&set);
+    sigaddset(&set, number);
+    (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL); /* it ends here */
+    _exit(128 + number); /* process 1 has no default action */
 }
 
 void temporaries_guard(void)

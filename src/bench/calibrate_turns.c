@@ -31,6 +31,16 @@ static bool turns_far(const struct turns *turns, int tensor)
     return (turns->cold >> tensor & 1) != 0;
 }
 
+/* From the first element to behind the last: rows may lie apart. */
+static size_t span_of(const struct tensor *t)
+{
+    int64_t last = 0;
+
+    for (int d = 0; d < t->dimensions; d++)
+        last += (t->shape[d] - 1) * t->stride[d];
+    return (size_t)((last + 1) * dtype_bytes(t->dtype));
+}
+
 void turns_begin(const struct calibration *c, struct turns *turns,
                  const struct operands *o)
 {
@@ -46,7 +56,7 @@ void turns_begin(const struct calibration *c, struct turns *turns,
         if (t->data == NULL) continue;
         for (int64_t p = 1; p < turns->places[turns_far(turns, i)]; p++)
             memcpy((float *)t->data + p * o->used, t->data,
-                   (size_t)tensor_bytes(t));
+                   span_of(t));
     }
 }
 

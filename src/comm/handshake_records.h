@@ -13,7 +13,7 @@
  * long a rank was kept, since 7; checksums have 64 bits, and reports say for
  * which nodes a rank waits, since 8; calls have a peer, and agents are asked
  * for more of them, since 9. */
-enum { DOOR_VERSION = 9 };
+enum { DOOR_VERSION = 10 };
 
 struct hello {
     char magic[8];              /* "LOCKSTEP" */

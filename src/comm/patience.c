@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 
 enum { FAST_US = 50000, ROUND_TRIPS = 8, EARLIER_MS = 1000,
-       ACKNOWLEDGED_MS = 2000 /* between two acknowledgements */ };
+       ACKNOWLEDGED_MS = 3000 /* between two acknowledgements */ };
 
 static _Atomic int64_t least = PATIENCE_MS;
 

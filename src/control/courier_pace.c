@@ -13,6 +13,8 @@ static const double need_margin = 0.9;
 /* and the network may be slower than it was. */
 static const double rest_margin = 1.25;
 
+enum { HELD_MOST_MS = 1000 }; /* of a copy, where nodes have two partners */
+
 void copy_pace_open(struct copy_pace *pace, const struct agent *agent,
                     int descriptor)
 {
@@ -51,6 +53,10 @@ int64_t copy_pace_latest(const struct copy_pace *pace)
     double until;
 
     if (needs_ns == 0 || ended_ns == 0 || pace->bytes_per_ns <= 0) return 0;
+    /* Its keeper reads no other node's copy meanwhile, whose connection ends
+     * after three seconds. */
+    if (partners > 1 && pace->yielded_ns > HELD_MOST_MS * INT64_C(1000000))
+        return 0;
     /* A node takes one copy at a time. */
     until = need_margin * (double)needs_ns / (partners > 1 ? partners : 1) -
             rest_margin * (double)pace->left / pace->bytes_per_ns;

@@ -8,7 +8,7 @@
 #include "control/fleet.h"
 
 enum {
-    RECORDS_MS = 300,      /* in all, and two round trips of the slowest link */
+    RECORDS_MS = 1000,     /* in all, and two round trips of the slowest link */
     RECORDS_MOST = 1 << 16 /* of all ranks */
 };
 

@@ -25,9 +25,11 @@ double state_copies_pass(const struct cost *cost, double bytes)
 double state_copies_bytes(const struct layout *layout,
                           const struct shape *shape, int position)
 {
+    struct layout here = *layout;
     struct memory memory;
 
-    memory_of(layout, shape, position, &memory);
+    here.offload = OFFLOAD_NONE; /* wherever the state lies, it is copied */
+    memory_of(&here, shape, position, &memory);
     return memory.weights + memory.states;
 }
 
@@ -45,10 +47,12 @@ bool state_copies_same(const struct layout *l, const struct shape *s, int a,
     const bool divided = l->zero > 0;
     const struct { enum cause axis; bool cuts; } axes[] = {
         {CAUSE_PIPE, true}, {CAUSE_TENSOR, true},
-        {CAUSE_EXPERT, divided || s->experts > 0}, {CAUSE_SHARD, divided},
+        {CAUSE_EXPERT, divided || s->experts > 0},
+        {CAUSE_CONTEXT, l->expert_context && s->experts > 0},
+        {CAUSE_SHARD, divided},
         {CAUSE_DATA, divided && (!l->whole_shards || l->parts[1])}};
 
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         if (axes[i].cuts &&
             along(l, axes[i].axis, a) != along(l, axes[i].axis, b))
             return false;

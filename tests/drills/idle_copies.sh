@@ -20,8 +20,9 @@ children="$children $child"
 await log listens
 address=$(sed -n 's/.*listens.* \([0-9.]*:[0-9]*\).*/\1/p' log | head -n 1)
 for i in 1 2; do
-    "$program" agent --join "$address" --token token --slots 1 --name "n$i" \
-        >"log.$i" 2>&1 &
+    LOCKSTEP_FAULT=train.step:1:slow,train.step:20:slow,train.step:21:slow \
+        "$program" agent --join "$address" --token token --slots 1 \
+        --name "n$i" >"log.$i" 2>&1 &
     children="$children $!"
 done
 # Copies have a cost from the third one on, which a look at it says.

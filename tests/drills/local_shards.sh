@@ -214,7 +214,8 @@ finished "another machine dies: from memory" a c
 says "from the partner" run/it/control/journal.jsonl '"from": "peer memory"'
 # The newest copy, of step 70, is older than step 100, whose shards are lost with
 # the machine.
-lose_one b --copies 70
+LOCKSTEP_FAULT=train.step:1:slow,train.step:122:slow,train.step:123:slow \
+    lose_one b --copies 70
 finished "another machine dies: a copy older than what is lost" a c
 says "from the partner, though" run/it/control/journal.jsonl \
     '"from": "peer memory", "step": 70,'

@@ -278,11 +278,11 @@ verify) exec sleep 297.$$ ;;
 esac
 END
 chmod +x "$room/hangs/lockstep"
-(export EMULATED=$room/none OUT=$room/out STAGES="runs memory" BUDGET=20
+(export EMULATED=$room/none OUT=$room/out STAGES="runs memory" BUDGET=30
     BUILD=$room/hangs tools/gpu/gpu_run.sh) >"$room/log" 2>&1
 grep -lszxF "297.$$" /proc/[0-9]*/cmdline >"$room/left"
 if grep -q "^not run runs: tests/equivalence/cuda_ranks.sh was not over in" "$room/log" &&
-    grep -q "^not run memory: 20 s are over" "$room/log" &&
+    grep -q "^not run memory: 30 s are over" "$room/log" &&
     [ ! -s "$room/left" ]
 then ok "gpu_run.sh ends what a stage has started"
 else bad "gpu_run.sh ends what a stage has started" "it does not" "$room/log"

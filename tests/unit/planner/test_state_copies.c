@@ -152,6 +152,19 @@ TEST(replicas_have_the_same_rows)
     CHECK(!state_copies_same(&l, &shape, 0, 2));
 }
 
+TEST(context_ranks_that_divide_experts_have_other_rows)
+{
+    struct layout l = {.pipe = 1, .data = 1, .shard = 1, .context = 2,
+                       .expert = 1, .tensor = 1, .per_node = 1};
+    struct shape mixture = shape;
+
+    mixture.experts = 4;
+    CHECK(state_copies_same(&l, &mixture, 0, 1));
+    l.expert_context = true;
+    CHECK(!state_copies_same(&l, &mixture, 0, 1));
+    CHECK(state_copies_same(&l, &shape, 0, 1));
+}
+
 TEST(a_copy_that_the_update_writes_costs_no_pass)
 {
     struct layout l = two;
@@ -169,4 +182,5 @@ TEST(a_copy_that_the_update_writes_costs_no_pass)
 TEST_MAIN(copies_wait_for_messages_of_the_step,
           a_pass_that_talks_for_half_of_its_time_leaves_the_other,
           ranks_of_a_node_share_its_network, replicas_have_the_same_rows,
+          context_ranks_that_divide_experts_have_other_rows,
           a_copy_that_the_update_writes_costs_no_pass)
