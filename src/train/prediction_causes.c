@@ -10,7 +10,7 @@ static const char *const names[REPORT_CAUSES] = {
     "other"};
 
 /* Which of them a kind of spans is. */
-static int of_kind(int kind)
+static int of_kind(enum meter_kind kind)
 {
     static const int causes[METER_KINDS] = {
         [METER_MATMUL] = PRODUCTS, [METER_ATTENTION] = ATTENTION,

@@ -252,7 +252,7 @@ static bool arrives(struct copy_slot *to, void (*before)(void),
     head_from_slot(&head, source);
     CHECK(head_is_sound(&head));
     before();
-    IS_OK(courier_rows_send(&sender, source, &head));
+    IS_OK(courier_rows_send(&sender, source, &head, NULL));
     sent_bytes = (size_t)recv(out[1], sent, sizeof sent, 0);
     EQUAL_INT(sent_bytes, head.rows + 16);
     under_way();
