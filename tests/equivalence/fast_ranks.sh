@@ -135,6 +135,7 @@ if [ "$(grep -c 'context.kind=.* 0\.001 .*holds' out)" -eq 3 ]
 then ok "attention on tensor cores, in a ring: near, with other bits"
 else bad "attention on tensor cores, in a ring" "not as near as claimed" out
 fi
+printf '%s\n' "ranks=1 train.micro_batch=1" "ranks=2 mesh.tensor=2" >layouts.txt
 # A leaf has a part of the heads that share keys: only forward.
 attended "attention by cuDNN, a group of heads in two leaves" 200 \
     --set model.kv_heads=1
