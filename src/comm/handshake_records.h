@@ -12,7 +12,8 @@
  * copies end with the checksum of their rows as they left, and reports say how
  * long a rank was kept, since 7; checksums have 64 bits, and reports say for
  * which nodes a rank waits, since 8; calls have a peer, and agents are asked
- * for more of them, since 9. */
+ * for more of them, since 9; reports say how long a step waits for its copy,
+ * and which share travelled in idle time, since 10. */
 enum { DOOR_VERSION = 10 };
 
 struct hello {
