@@ -44,12 +44,12 @@ static status claim_new(struct supervisor *s)
     return OK;
 }
 
-static status tell_waiting(struct supervisor *s, bool begun, bool *told)
+static void tell_waiting(const struct supervisor *s, bool *told)
 {
     const char *listens = s->fleet->door.address;
     char reached[DOOR_ADDRESS_BYTES];
 
-    if (*told) return OK;
+    if (*told) return;
     *told = true;
     door_reached(listens, reached);
     fprintf(stderr, "waiting   for agents: %d of %d places are here; join "
@@ -57,7 +57,6 @@ static status tell_waiting(struct supervisor *s, bool begun, bool *told)
             fleet_usable(s->fleet), s->how->ranks, reached,
             strcmp(reached, listens) != 0
                 ? " (or any other address of this machine)" : "");
-    return begun ? OK : claim_new(s);
 }
 
 /* The agent of this machine may have ended, too: it is started again. */
@@ -144,7 +143,8 @@ static status choose_layout(struct supervisor *s, bool begun, char *layout,
             clock_ns() - began > (int64_t)FORGIVE_MS * 1000000 &&
             fleet_forgive(s->fleet))
             continue;
-        TRY(tell_waiting(s, begun, &told));
+        if (!told && !begun) TRY(claim_new(s));
+        tell_waiting(s, &told);
         TRY(restart_agent(s, &tries, &next));
         TRY(wait_a_moment(s));
     }
