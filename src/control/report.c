@@ -173,22 +173,29 @@ static void see_successor(struct run_report *r, const char *run,
     r->state = RUN_RESTARTS;
 }
 
-bool run_waits(const char *run)
+/* The supervisor that waits for the first agents of the run; 0: none does. */
+static int64_t waiting(const char *run)
 {
     char path[PATH_BYTES];
 
     if (path_join(path, sizeof path, run, "control/journal.jsonl") == OK)
-        return !file_exists(path) && lock_holder(run) != 0;
+        return file_exists(path) ? 0 : lock_holder(run);
     status_clear();
-    return false;
+    return 0;
+}
+
+bool run_waits(const char *run)
+{
+    return waiting(run) != 0;
 }
 
 static status read_report(struct run_report *r, const char *run)
 {
     const struct json *start = NULL;
+    const int64_t process = waiting(run);
 
-    if (run_waits(run)) {
-        r->supervisor = lock_holder(run);
+    if (process != 0) {
+        r->supervisor = process;
         r->state = RUN_WAITS;
         return OK;
     }
