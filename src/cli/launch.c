@@ -22,15 +22,13 @@ static void pass_signals_on(int descriptor, const struct crew *crew)
         crew_signal(crew, (int)info.ssi_signo);
 }
 
-static status run_program(const char *const *words, int count)
+static status run_program(int *signals, const char *const *words, int count)
 {
     char *argv[512];
-    sigset_t set;
 
     if (count > 510)
         FAIL(ERR_USAGE, "%d words are too many for a command", count);
-    crew_signals(&set);
-    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    crew_unwatch(signals);
     signal(SIGPIPE, SIG_DFL);
     for (int i = 0; i < count; i++) argv[i] = (char *)(uintptr_t)words[i];
     argv[count] = NULL;
@@ -82,7 +80,7 @@ static status tell(const struct outcome *outcome)
     FAIL(code, "rank %d %s", outcome->rank, outcome->story);
 }
 
-static status launch(struct crew *crew, int signals,
+static status launch(struct crew *crew, int *signals,
                      const struct arguments *arguments)
 {
     struct outcome outcome = {.rank = -1};
@@ -93,12 +91,13 @@ static status launch(struct crew *crew, int signals,
     for (int rank = 0; rank < crew->size; rank++) {
         result = crew_start(crew, rank, &child);
         if (child && result == OK)
-            return run_program(arguments->operands, arguments->operand_count);
+            return run_program(signals, arguments->operands,
+                               arguments->operand_count);
         if (result == OK) continue;
         if (!child) crew_fence(crew);
         return status_pass(result, __FILE__, __LINE__);
     }
-    result = wait_for_all(crew, signals, &outcome);
+    result = wait_for_all(crew, *signals, &outcome);
     crew_fence(crew);
     TRY(result);
     return tell(&outcome);
@@ -108,7 +107,6 @@ status command_launch(struct arguments *arguments)
 {
     struct crew crew = {0};
     int64_t ranks = 0;
-    sigset_t set;
     status result;
     int signals;
 
@@ -120,10 +118,8 @@ status command_launch(struct arguments *arguments)
         FAIL(ERR_USAGE, "launch: this process is a rank itself");
     TRY(crew_watch(&signals));
     result = crew_open(&crew, (int)ranks, "127.0.0.1:0", NULL);
-    if (result == OK) result = launch(&crew, signals, arguments);
+    if (result == OK) result = launch(&crew, &signals, arguments);
     crew_close(&crew);
-    close(signals);
-    crew_signals(&set);
-    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    crew_unwatch(&signals);
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
 }

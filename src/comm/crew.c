@@ -306,7 +306,9 @@ void crew_fence(struct crew *crew)
     }
 }
 
-void crew_signals(sigset_t *set)
+/* SIGTERM, SIGINT, SIGUSR1 and, unless it is ignored (nohup), SIGHUP. A blocked
+ * signal would not be ignored any more. */
+static void watched_signals(sigset_t *set)
 {
     struct sigaction hup;
 
@@ -322,13 +324,24 @@ status crew_watch(int *descriptor)
 {
     sigset_t set;
 
-    crew_signals(&set);
+    watched_signals(&set);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
     *descriptor = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     if (*descriptor < 0)
         FAIL(ERR_IO, "signals cannot be watched: %s", strerror(errno));
     return OK;
+}
+
+void crew_unwatch(int *descriptor)
+{
+    sigset_t set;
+
+    if (*descriptor < 0) return;
+    close(*descriptor);
+    *descriptor = -1;
+    watched_signals(&set);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
 int crew_ended(int ended)

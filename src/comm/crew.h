@@ -77,12 +77,13 @@ void crew_signal_one(const struct crew *crew, int rank, int number);
 /* Kills all who live and waits until none does. */
 void crew_fence(struct crew *crew);
 
-/* Signals that ask a crew to stop: SIGTERM, SIGINT, SIGUSR1 and, unless it is
- * ignored (nohup), SIGHUP. A blocked signal would not be ignored any more. */
-void crew_signals(sigset_t *set);
-/* They are blocked, and read from *descriptor. SIGPIPE is ignored: a reader of
- * this process's output who is gone must not end it. */
+/* Signals that ask a crew to stop are blocked, and read from *descriptor.
+ * SIGPIPE is ignored: a reader of this process's output who is gone must not
+ * end it. */
 status crew_watch(int *descriptor);
+/* They come as usual again, to a child, too; SIGPIPE stays ignored. *descriptor
+ * is -1 then; nothing where it was. */
+void crew_unwatch(int *descriptor);
 
 /* "was killed by signal 9 (Killed)", "ended with exit code 3". */
 void crew_story(const struct crew_member *member, char out[CREW_STORY_BYTES]);

@@ -67,8 +67,6 @@ static status agent_open(struct agent *agent)
 
 static void agent_close(struct agent *agent)
 {
-    sigset_t set;
-
     for (int i = 0; agent->workers != NULL && i < agent->count; i++)
         if (agent->workers[i].process != 0)
             kill(agent->workers[i].process, SIGKILL);
@@ -87,10 +85,7 @@ static void agent_close(struct agent *agent)
     if (agent->places != NULL)
         munmap(agent->places, (size_t)agent->count * sizeof *agent->places);
     memory_free(agent->workers);
-    if (agent->signals < 0) return;
-    close(agent->signals);
-    crew_signals(&set);
-    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    crew_unwatch(&agent->signals);
 }
 
 /* ---- the supervisor ---- */

@@ -150,7 +150,6 @@ status worker_start(struct agent *agent, int index, bool *child)
     struct worker *w = &agent->workers[index];
     struct place_memory *place = &agent->places[index];
     const pid_t parent = getpid();
-    sigset_t set;
 
     *child = false;
     fflush(NULL);
@@ -167,11 +166,9 @@ status worker_start(struct agent *agent, int index, bool *child)
         if (getppid() != parent) return OK;
         setpgid(0, 0);
         prctl(PR_SET_NAME, PLACE_SPARE);
-        close(agent->signals);
         if (agent->up.descriptor >= 0) close(agent->up.descriptor);
         door_close(&agent->door);
-        crew_signals(&set);
-        sigprocmask(SIG_UNBLOCK, &set, NULL);
+        crew_unwatch(&agent->signals);
         live(agent, index);
         return OK;
     }

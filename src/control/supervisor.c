@@ -42,15 +42,12 @@ static pid_t supervisor_process; /* of a rank; 0: this is none */
 static void become_rank(struct supervisor *s, int rank, pid_t supervisor)
 {
     char name[24]; /* the system keeps 15 bytes */
-    sigset_t set;
 
     supervisor_process = supervisor;
     setpgid(0, 0);
     snprintf(name, sizeof name, "lockstep:%d", rank);
     prctl(PR_SET_NAME, name);
-    close(s->signals);
-    crew_signals(&set);
-    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    crew_unwatch(&s->signals);
     board_sit(s->board, rank);
     journal_forget(&s->journal);
     memory_free(s->sights);
@@ -541,8 +538,6 @@ static status supervisor_open(struct supervisor *s)
 
 static void supervisor_close(struct supervisor *s)
 {
-    sigset_t set;
-
     if (s->fleet != NULL) {
         if (s->crew.members != NULL)
             s->crew.size = s->how->ranks; /* as it was opened */
@@ -555,10 +550,7 @@ static void supervisor_close(struct supervisor *s)
     if (s->board_file >= 0) close(s->board_file);
     if (s->state_file >= 0) close(s->state_file);
     memory_free(s->sights);
-    if (s->signals < 0) return;
-    close(s->signals);
-    crew_signals(&set);
-    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    crew_unwatch(&s->signals);
 }
 
 /* After the run; a signal that came twice is obeyed as if there were no

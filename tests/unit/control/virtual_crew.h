@@ -77,12 +77,16 @@ void crew_fence(struct crew *crew)
     cluster.now_ns += 1000000 + draw(20000000);
 }
 
-void crew_signals(sigset_t *set) { sigemptyset(set); }
-
 status crew_watch(int *descriptor)
 {
     *descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return OK;
+}
+
+void crew_unwatch(int *descriptor)
+{
+    if (*descriptor >= 0) close(*descriptor);
+    *descriptor = -1;
 }
 
 void crew_story(const struct crew_member *member, char out[CREW_STORY_BYTES])
