@@ -190,8 +190,8 @@ static void explain_receives(const struct board *board, char out[256])
 void explain_waits(const struct board *board, char out[256])
 {
     struct flight_entry call;
+    char text[96];
     int silent;
-    size_t used;
 
     out[0] = '\0';
     if (!longest_wait(board, &call, flight_position) &&
@@ -199,20 +199,18 @@ void explain_waits(const struct board *board, char out[256])
         explain_receives(board, out);
         return;
     }
-    used = (size_t)snprintf(out, 256, "%s on group %s (call %llu): ",
-                            comm_kind_name((enum comm_kind)call.kind),
-                            call.group, (unsigned long long)call.call);
-    snprintf(out + used, 256 - used, "did not arrive:");
+    call_text(&call, text);
+    snprintf(out, 256, "%s: did not arrive:", text);
     if (name_ranks(board, &call, MISSING, out) > 0) return;
     silent = call.size <= board->size
                  ? call.size - count_arrived(board, &call) : 0;
     if (silent <= 0) {
-        snprintf(out + used, 256 - used, "all ranks arrived");
+        snprintf(out, 256, "%s: all ranks arrived", text);
     } else if (call.size == board->size) {
-        snprintf(out + used, 256 - used, "no record that these arrived:");
+        snprintf(out, 256, "%s: no record that these arrived:", text);
         name_ranks(board, &call, UNKNOWN, out);
     } else {
-        snprintf(out + used, 256 - used, "%d of its %d ranks: no record that "
-                 "they arrived", silent, call.size);
+        snprintf(out, 256, "%s: %d of its %d ranks: no record that they "
+                 "arrived", text, silent, call.size);
     }
 }
