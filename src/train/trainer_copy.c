@@ -198,32 +198,28 @@ static status restore_newest(struct trainer *t, int64_t *step)
     return OK;
 }
 
-/* With checkpoint.local, shards may be lost with their machine: a run that may
- * rewind has nowhere to go then, but to its beginning. */
-static status look_for_whole(struct trainer *t)
-{
-    int64_t whole = t->saves.step;
-    status result = OK;
-
-    if (!t->files.local.used || !policy_rewinds(&t->policy)) return OK;
-    if (trainer_leads(t)) result = find_whole(t, &whole);
-    t->saves.none_whole = whole < t->saves.step;
-    TRY(team_agree(&t->team, result));
-    return team_most(&t->team, &t->saves.none_whole);
-}
-
-/* With checkpoint.local, a step of which this machine has shards is no
- * checkpoint once those of another are lost with it. */
-static status leave_out_torn(struct trainer *t, double *saved)
+/* The same, as the first rank finds it, on all. */
+static status agree_whole(struct trainer *t, double *step)
 {
     int64_t whole = -1;
     status result = OK;
 
-    if (!t->files.local.used) return OK;
     if (trainer_leads(t)) result = find_whole(t, &whole);
     TRY(team_agree(&t->team, result));
-    *saved = (double)whole;
-    return team_largest(&t->team, saved, 1);
+    *step = (double)whole;
+    return team_largest(&t->team, step, 1);
+}
+
+/* With checkpoint.local, shards may be lost with their machine: a run that may
+ * rewind has nowhere to go then, but to its beginning. */
+static status look_for_whole(struct trainer *t)
+{
+    double whole;
+
+    if (!t->files.local.used || !policy_rewinds(&t->policy)) return OK;
+    TRY(agree_whole(t, &whole));
+    t->saves.none_whole = whole < (double)t->saves.step;
+    return OK;
 }
 
 status trainer_copy_restore(struct trainer *t, int64_t *step)
@@ -233,7 +229,10 @@ status trainer_copy_restore(struct trainer *t, int64_t *step)
     TRY(memory_copy_newest(&t->copy, step));
     if (*step < 0) return OK;
     TRY(team_largest(&t->team, &saved, 1));
-    if (saved > (double)*step) TRY(leave_out_torn(t, &saved));
+    /* With checkpoint.local, a step of which this machine has shards is no
+     * checkpoint once those of another are lost with it. */
+    if (saved > (double)*step && t->files.local.used)
+        TRY(agree_whole(t, &saved));
     if (saved > (double)*step) *step = -1;
     if (*step < 0) return OK;
     TRY(restore_newest(t, step));
