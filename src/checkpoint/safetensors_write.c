@@ -187,10 +187,13 @@ static status open_new(struct safetensors_writer *writer, const char *path,
     writer->count = count;
     TRY(copy_path(&writer->path, path, ""));
     TRY(plan_file(writer));
-    if (opening == OPENING_ALONE) TRY(file_temporary_name(path, name));
-    TRY(copy_path(&writer->temporary, opening == OPENING_ALONE ? name : path,
-                  opening == OPENING_ALONE ? "" : ".tmp"));
-    if (opening == OPENING_ALONE) temporary_note(name);
+    if (opening == OPENING_ALONE) {
+        TRY(file_temporary_name(path, name));
+        TRY(copy_path(&writer->temporary, name, ""));
+        temporary_note(name);
+    } else {
+        TRY(copy_path(&writer->temporary, path, ".tmp"));
+    }
     /* A file that an interrupted run left under this name is worthless. O_EXCL
      * then refuses a link that another process puts there. */
     unlink(writer->temporary);

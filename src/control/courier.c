@@ -43,7 +43,7 @@ struct sender {
         int64_t began_ns, next_ns;
         int refused;       /* copies since, until one is offered again */
     } *offers;             /* owned, [places] */
-    struct copy_pace *pace;     /* of copies that ranks wait for */
+    struct copy_pace pace; /* of copies that ranks wait for */
     int64_t carried_ns;    /* when a copy last was */
     double used_s;         /* of processors, as told to the ranks */
 };
@@ -231,10 +231,10 @@ static status carry_newest(struct sender *s, int index, struct offer is,
     TRY(offer(s, &s->offers[index], head, is, &later));
     if (later) return OK;
     TRY(fault_point("courier.carry"));
-    copy_pace_begin(s->pace, index, head->twin == 0 ? head->rows : 0,
+    copy_pace_begin(&s->pace, index, head->twin == 0 ? head->rows : 0,
                head->rows * copies_behind(s, index));
-    TRY(send_slot(&s->wire, slots[head->index], head, s->pace, &whole));
-    copy_pace_end(s->pace);
+    TRY(send_slot(&s->wire, slots[head->index], head, &s->pace, &whole));
+    copy_pace_end(&s->pace);
     if (whole) *kept = slots[head->index];
     return OK;
 }
@@ -336,7 +336,7 @@ static void keep_partner(struct sender *s)
         part(s);
         return;
     }
-    copy_pace_open(s->pace, s->agent, s->wire.descriptor);
+    copy_pace_open(&s->pace, s->agent, s->wire.descriptor);
     atomic_store(carries, 1);
 }
 
@@ -376,9 +376,8 @@ static void send_for_ever(struct agent *agent)
     static uint64_t sent[PLACES_MOST + PLACES_EXTRA],
         order[PLACES_MOST + PLACES_EXTRA];
     static struct offer offers[PLACES_MOST + PLACES_EXTRA];
-    static struct copy_pace pace;
     struct sender s = {.agent = agent, .wire.descriptor = -1, .sent = sent,
-                       .order = order, .offers = offers, .pace = &pace,
+                       .order = order, .offers = offers,
                        .number = agent->link,
                        .link = &agent->courier->links[agent->link]};
     const pid_t parent = getppid();

@@ -121,17 +121,13 @@ static bool comes_late(int i)
     return watched[i] == SIGUSR1 && before[i].sa_handler == SIG_DFL;
 }
 
-/* The reader of the output may be gone by the last lines, which are no reason
- * for a run that is whole to fail. */
-static bool is_none(int i)
-{
-    return watched[i] == SIGPIPE;
-}
-
 void signals_restore(void)
 {
     for (int i = 0; i < installed; i++) {
-        if (comes_late(i) || is_none(i)) before[i].sa_handler = SIG_IGN;
+        /* The reader of the output may be gone by the last lines, which are no
+         * reason for a run that is whole to fail. */
+        if (comes_late(i) || watched[i] == SIGPIPE)
+            before[i].sa_handler = SIG_IGN;
         sigaction(watched[i], &before[i], NULL);
     }
     installed = 0;

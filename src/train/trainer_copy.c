@@ -2,8 +2,6 @@
 /* trainer_copy.c - copies of a supervised run's state in memory: made after
  * steps, gone back to by the next generation. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "checkpoint/history.h"
