@@ -2,16 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # random.sh - random models of every family and of odd sizes, every other one
 # with random training features, under random layouts: each that is legal must
-# train the bits of one rank, or, where gradients travel as integers (every
-# eighth model, if it is one in float32, or in bfloat16 with numerics.gpu=fast,
-# has numerics.mode=fast) or rows of
-# experts in codes that are rounded twice (every fourth, if it is a mixture in
-# bfloat16), a loss within the bound that verify names. Two of three models run under LOCKSTEP_CHECK
+# train the bits of one rank, or a loss within the bound that verify names: with
+# numerics.mode=fast (every eighth model, if it is one in float32, or in bfloat16
+# with numerics.gpu=fast) where gradients travel as integers, tokens are striped, or
+# a ring merges what tensor cores made of its blocks, and where rows of experts are
+# in codes that are rounded twice (every fourth, if it is a mixture in bfloat16).
+# Two of three models run under LOCKSTEP_CHECK
 # (docs/faults.md), messages late or early in turns, if it is not set. What
 # fails is printed with its seed:
 #
 #     BUILD=build SEED=7 ROUNDS=1 tests/equivalence/random.sh
 #
+# NEEDS="WORD...": each is in what the seed draws, of a layout in one that is
+# legal; else it fails.
 # FAMILIES="mixtral gpt_oss" draws models of these alone (a seed then names other
 # models). FAR=1 puts every layout on the device far (docs/devices.md), else one of
 # four. Where the driver for tests is built (make driver), layouts of models that
@@ -614,6 +617,10 @@ round() { # SEED
         --json --steps 3 --set train.steps=3 --set train.threads=1 \
         "${sets[@]}" >table.json 2>log
     count_legal "seed $1${check:+ $check}"
+    for word in ${NEEDS:-}; do
+        { head -n 1 drawn; grep '"layout"' table.json; } | grep -qwF "$word" ||
+            bad "seed $1" "draws no $word: take another seed"
+    done
     [ -z "$check" ] || [ "$rows" -eq "$before" ] || checked=$((checked + 1))
     if [ "$rows" -eq "$before" ]; then
         echo "seed $1: no layout of $(grep -c . layouts.txt) is legal"
