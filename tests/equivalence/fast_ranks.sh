@@ -112,8 +112,10 @@ alike "attention on tensor cores, a group in two leaves that ranks cut" 300 \
 printf '%s\n' "ranks=1 train.micro_batch=1" "ranks=2 mesh.tensor=2" >layouts.txt
 alike "attention on tensor cores, wide heads" 300 $heads \
     --set numerics.attention=flash --set model.head_width=136
+echo "ranks=2 mesh.context=2 context.kind=allgather" >>layouts.txt
 alike "attention on tensor cores, latent heads of 192 and 128" 300 $heads \
     --set numerics.attention=flash --set model.family=deepseek_v3 \
+    --set numerics.grid_context=2 \
     --set model.head_width=0 --set model.kv_heads=0 --set model.layers=2 \
     --set mla.query_rank=24 --set mla.rank=32 --set mla.nope=128 \
     --set mla.rope=64 --set mla.value=128 --set moe.experts=4 \
