@@ -72,10 +72,7 @@ lockstep launch --ranks 2 -- "$program" train config.yaml --run launched \
     $beside >log 2>&1
 same "2 launched ranks" launched
 for m in $mpis; do
-    flags=
-    [ $m = openmpi ] && flags="--allow-run-as-root --oversubscribe"
-    timeout 400 mpirun.$m $flags -n 2 "$program" train config.yaml --run $m \
-        $beside >log 2>&1
+    with_mpi $m 2 "$program" train config.yaml --run $m $beside >log 2>&1
     same "2 ranks under $m" $m
 done
 for set in optimizer.name=schedule_free optimizer.state_dtype=int8 \

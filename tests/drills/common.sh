@@ -291,6 +291,16 @@ need_mpi() {
     exit 77
 }
 
+# with_mpi NAME RANKS COMMAND...: under one of them. It ends within 400 seconds, or
+# those of LIMIT.
+with_mpi() {
+    local name=$1 ranks=$2 flags=
+    shift 2
+    [ "$name" = openmpi ] && flags="--allow-run-as-root --oversubscribe"
+    # shellcheck disable=SC2086
+    timeout --kill-after=5 "${LIMIT:-400}" "mpirun.$name" $flags -n "$ranks" "$@"
+}
+
 # No run of a drill takes longer than this many seconds.
 lockstep() {
     timeout --kill-after=5 "${LIMIT:-600}" "$program" "$@"

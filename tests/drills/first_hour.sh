@@ -119,12 +119,9 @@ grep -qE '^total  .*[0-9] [KM]iB  +[0-9]+ bytes$' out &&
 # --- the hint where checkpoints are gone, under mpirun ---
 find_mpi
 for mpi in $mpis; do
-    more=
-    [ $mpi = mpich ] || more="--oversubscribe --allow-run-as-root"
     [ -e many ] || { must train config.yaml --run many --ranks 2; }
     rm -rf many/ckpt
-    # shellcheck disable=SC2086
-    timeout 400 mpirun.$mpi $more -n 2 "$program" resume many >out 2>&1
+    LIMIT=400 with_mpi $mpi 2 "$program" resume many >out 2>&1
     if grep -qF "mpirun -n 2 lockstep resume many --from-scratch" out
     then ok "the 66 hint is a whole command, $mpi"
     else bad "the 66 hint, $mpi" "is not a whole command" out; fi

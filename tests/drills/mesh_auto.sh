@@ -35,10 +35,7 @@ if [ "$(grep -c 'mesh  *auto' log)" -eq 1 ]; then ok "rank 0 alone chooses"
 else bad "rank 0 alone chooses" "$(grep -c 'mesh  *auto' log) times" log; fi
 find_mpi
 for mpi in $mpis; do
-    flags=
-    [ $mpi = openmpi ] && flags="--allow-run-as-root --oversubscribe"
-    # shellcheck disable=SC2086 # words
-    timeout 400 mpirun.$mpi $flags -n 2 "$program" train auto.yaml \
+    with_mpi $mpi 2 "$program" train auto.yaml \
         --run "of_$mpi" >log 2>&1 || bad "$mpi" "it failed" log
     took "$mpi" "of_$mpi"
 done

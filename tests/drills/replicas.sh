@@ -151,11 +151,8 @@ check_said "spares: the only machine is wrong" 69 \
 # --- MPI ---
 find_mpi
 for mpi in $mpis; do
-    flags=
-    [ "$mpi" = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     rm -rf found
-    # shellcheck disable=SC2086
-    LOCKSTEP_FAULT=state.flip-1:7 timeout 400 mpirun.$mpi $flags -n 2 \
+    LIMIT=400 LOCKSTEP_FAULT=state.flip-1:7 with_mpi $mpi 2 \
         "$program" train config.yaml --run found --threads 1 \
         --set mesh.data=2 --set train.check_every=1 >log 2>&1
     if [ "$(events found)" != "7 replica weights replay 5" ]; then

@@ -128,11 +128,9 @@ expect "striped tokens are outside the grid" 78 "numerics.mode=fast" train \
 # The same ranks as processes, under each MPI that is here.
 find_mpi
 for mpi in $mpis; do
-    flags=
-    [ $mpi = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     rm -rf other
     # shellcheck disable=SC2086
-    if timeout 400 mpirun.$mpi $flags -n 2 "$program" train "$config" \
+    if with_mpi $mpi 2 "$program" train "$config" \
         --run other $common --set mesh.context=2 >log 2>&1 &&
         same_run first other; then ok "$mpi, 2 context ranks"
     else bad "$mpi, 2 context ranks" "$why" log

@@ -25,11 +25,7 @@ same_as_one again
 
 # The same ranks as processes, under each MPI that is here.
 launched() { # MPI RANKS RUN
-    local flags=
-    [ "$1" = openmpi ] && flags="--allow-run-as-root --oversubscribe"
-    # shellcheck disable=SC2086
-    timeout 400 "mpirun.$1" $flags -n "$2" "$program" train config.yaml \
-        --run "$3" >log 2>&1
+    with_mpi "$1" "$2" "$program" train config.yaml --run "$3" >log 2>&1
 }
 find_mpi
 for mpi in $mpis; do

@@ -14,7 +14,7 @@ before= # words before the program of each process
 
 # mpi NAME RANKS COMMAND...
 mpi() {
-    local name=$1 ranks=$2 flags=
+    local name=$1 ranks=$2
     shift 2
     if [ "$name" = own ]; then
         # shellcheck disable=SC2086
@@ -22,10 +22,8 @@ mpi() {
             --ranks "$ranks" -- $before "$program" "$@"
         return
     fi
-    [ "$name" = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     # shellcheck disable=SC2086
-    timeout --kill-after=5 "${LIMIT:-400}" "mpirun.$name" $flags -n "$ranks" \
-        $before "$program" "$@"
+    with_mpi "$name" "$ranks" $before "$program" "$@"
 }
 
 two() {

@@ -109,10 +109,7 @@ must resume moved --ranks 4 --set mesh.pipe=2 --set schedule.name=1f1b
 same_as_one moved
 find_mpi
 for mpi in $mpis; do
-    flags=
-    [ $mpi = openmpi ] && flags="--allow-run-as-root --oversubscribe"
-    # shellcheck disable=SC2086
-    if timeout 400 mpirun.$mpi $flags -n 2 "$program" train config.yaml \
+    if LIMIT=400 with_mpi $mpi 2 "$program" train config.yaml \
         --run $mpi --set mesh.pipe=2 --set schedule.name=1f1b-early-send \
         --set train.micro_batch=1 --threads 1 >log 2>&1
     then same_as_one $mpi

@@ -95,12 +95,10 @@ same_as_one moved
 
 # As processes, under each MPI that is here.
 launched() { # MPI RANKS RUN ARGUMENT...
-    local flags= mpi=$1 ranks=$2 run=$3
+    local mpi=$1 ranks=$2 run=$3
     shift 3
-    [ "$mpi" = openmpi ] && flags="--allow-run-as-root --oversubscribe"
-    # shellcheck disable=SC2086
-    timeout 400 "mpirun.$mpi" $flags -n "$ranks" "$program" train config.yaml \
-        --run "$run" "$@" >log 2>&1
+    with_mpi "$mpi" "$ranks" "$program" train config.yaml --run "$run" "$@" \
+        >log 2>&1
 }
 find_mpi
 for mpi in $mpis; do

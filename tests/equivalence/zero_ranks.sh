@@ -161,11 +161,8 @@ same_as_one moved
 # The same ranks as processes.
 find_mpi
 for mpi in $mpis; do
-    flags=
-    [ $mpi = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     for zero in zero1 zero2 fsdp; do
-        # shellcheck disable=SC2086
-        if timeout 400 mpirun.$mpi $flags -n 4 "$program" train config.yaml \
+        if with_mpi $mpi 4 "$program" train config.yaml \
             --run $mpi-$zero --set zero=$zero >log 2>&1
         then same_as_one $mpi-$zero
         else bad "$mpi, $zero" "exit $?" log
