@@ -183,4 +183,50 @@ static inline struct tensor rows_from(struct tensor t, int64_t first,
     return t;
 }
 
+struct span { int64_t first, count; };
+
+/* The call of those queries and those keys of each sequence. */
+static inline struct attention block_of(const struct attention *whole,
+                                        struct span queries, struct span keys)
+{
+    struct attention p = *whole;
+    struct tensor *const of[] = {&p.q, &p.dout, &p.out, &p.dq, &p.lse,
+                                 &p.delta, &p.denominator};
+    struct tensor *const others[] = {&p.k, &p.v, &p.dk, &p.dv};
+
+    for (int i = 0; i < ROWS(of); i++)
+        *of[i] = rows_from(*of[i], queries.first,
+                           of[i]->shape[0] - queries.first);
+    for (int i = 0; i < ROWS(others); i++)
+        *others[i] = rows_from(*others[i], keys.first,
+                               others[i]->shape[0] - keys.first);
+    if (p.key_documents) {
+        p.query_documents += queries.first;
+        p.key_documents += keys.first;
+    }
+    p.query_stride = p.key_stride = whole->queries;
+    p.first_query = queries.first;
+    p.queries = queries.count;
+    p.first_key = keys.first;
+    p.keys = keys.count;
+    return p;
+}
+
+/* Checks each case, which is told by its number from `first` on. */
+static inline void each_case(const struct flash_case *all, int count,
+                             int first,
+                             void check(int index, const struct flash_case *c,
+                                        struct arena *arena))
+{
+    struct room room;
+
+    if (SANITIZED_THREADS) skip();
+    room_begin(&room, FEATURES_ALL);
+    for (int i = 0; i < count; i++) {
+        room_next(&room, (size_t)i);
+        check(first + i, &all[i], &room.arena);
+    }
+    room_end(&room);
+}
+
 #endif

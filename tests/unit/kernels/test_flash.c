@@ -49,15 +49,7 @@ static void case_run(int index, const struct flash_case *c,
 
 TEST(cases_are_near_float64)
 {
-    struct room room;
-
-    if (SANITIZED_THREADS) skip();
-    room_begin(&room, FEATURES_ALL);
-    for (int i = 0; i < ROWS(cases); i++) {
-        room_next(&room, (size_t)i);
-        case_run(i, &cases[i], &room.arena);
-    }
-    room_end(&room);
+    each_case(cases, ROWS(cases), 0, case_run);
 }
 
 static int draw(uint64_t *state, int most)
@@ -95,17 +87,10 @@ TEST(drawn_cases_are_near_float64)
 {
     const char *text = getenv("FLASH_SEED");
     uint64_t seed = text ? strtoull(text, NULL, 10) : 175001;
-    struct room room;
+    struct flash_case all[DRAWN];
 
-    if (SANITIZED_THREADS) skip();
-    room_begin(&room, FEATURES_ALL);
-    for (int i = 0; i < (SANITIZED ? DRAWN / 5 : DRAWN); i++) {
-        const struct flash_case c = case_draw(&seed);
-
-        room_next(&room, (size_t)i);
-        case_run(1000 + i, &c, &room.arena);
-    }
-    room_end(&room);
+    for (int i = 0; i < DRAWN; i++) all[i] = case_draw(&seed);
+    each_case(all, SANITIZED ? DRAWN / 5 : DRAWN, 1000, case_run);
 }
 
 static void assert_rows(const struct tensor *have, int64_t first, int head,
@@ -159,6 +144,24 @@ static void run_part(struct arena *arena, const struct attention *p,
     run_flash(arena, &part);
 }
 
+static void layouts_run(int index, const struct flash_case *c,
+                        struct arena *arena)
+{
+    struct call whole, parts;
+
+    (void)index;
+    call_build(&whole, arena, c, DTYPE_BF16);
+    run_flash(arena, &whole);
+    for (int n = 0; n < 3; n++) {
+        call_build(&parts, arena, c, DTYPE_BF16);
+        if (n == 0) run_flash(arena, &parts);
+        for (int part = 0; n > 0 && part < 2 * n; part++)
+            run_part(arena, &parts.p, part / n, part % n, n == 2 ? 1 : 2);
+        for (int t = 4; t < OPERANDS; t++)
+            assert_rows(parts.operands[t], 0, 0, whole.operands[t]);
+    }
+}
+
 /* Threads and blocks come in another order each time. Sequences of a
  * micro-batch and heads of tensor ranks may be in other calls. */
 TEST(layouts_and_orders_do_not_show)
@@ -169,48 +172,8 @@ TEST(layouts_and_orders_do_not_show)
         {2, 133, 2, 2, 96, 0, 0, 45, 0, 3.0, 0, 0},
         {2, 70, 4, 2, 256, 0, 0, 0, 0, 0, 0, 0},
         {2, 70, 4, 2, 192, 0, 0, 0, 0, 0, 0, 128}};
-    struct room room;
 
-    if (SANITIZED_THREADS) skip();
-    room_begin(&room, FEATURES_ALL);
-    for (int i = 0; i < ROWS(all); i++) {
-        struct call whole, parts;
-
-        room_next(&room, (size_t)i);
-        call_build(&whole, &room.arena, &all[i], DTYPE_BF16);
-        run_flash(&room.arena, &whole);
-        for (int n = 0; n < 3; n++) {
-            call_build(&parts, &room.arena, &all[i], DTYPE_BF16);
-            if (n == 0) run_flash(&room.arena, &parts);
-            for (int part = 0; n > 0 && part < 2 * n; part++)
-                run_part(&room.arena, &parts.p, part / n,
-                         part % n, n == 2 ? 1 : 2);
-            for (int t = 4; t < OPERANDS; t++)
-                assert_rows(parts.operands[t], 0, 0, whole.operands[t]);
-        }
-    }
-    room_end(&room);
-}
-
-/* A rank that has `span` queries of each sequence, or as many keys. */
-static struct attention window_of(const struct attention *whole, bool of_keys,
-                                  int64_t first, int64_t span)
-{
-    struct attention p = *whole;
-    struct tensor *const rows[] = {&p.q, &p.dout, &p.out, &p.dq, &p.lse,
-                                   &p.delta, &p.k, &p.v, &p.dk, &p.dv};
-
-    for (int i = 0; i < (of_keys ? ROWS(rows) : 6); i++)
-        *rows[i] = rows_from(*rows[i], first, rows[i]->shape[0] - first);
-    p.query_stride = p.key_stride = whole->queries;
-    p.first_query = first;
-    p.queries = of_keys ? whole->queries - first : span;
-    p.first_key = of_keys ? first : 0;
-    p.keys = of_keys ? span : first + span;
-    p.half = of_keys ? ATTENTION_OF_KEYS : ATTENTION_OF_QUERIES;
-    if (p.key_documents) p.query_documents += first;
-    if (p.key_documents && of_keys) p.key_documents += first;
-    return p;
+    each_case(all, ROWS(all), 0, layouts_run);
 }
 
 /* Ranks that cut sequences in four spans, each with all keys of its queries,
@@ -226,8 +189,10 @@ static void run_windows(struct arena *arena, const struct attention *whole)
     struct stream none = {0};
 
     for (int64_t first = 0; first < whole->queries; first += span) {
-        const struct attention p = window_of(&all, false, first, span);
+        struct attention p = block_of(&all, (struct span){first, span},
+                                      (struct span){0, first + span});
 
+        p.half = ATTENTION_OF_QUERIES;
         assert_true(cuda_flash_takes(&p));
         IS_OK(cuda_flash_forward(&none, &p));
     }
@@ -235,13 +200,34 @@ static void run_windows(struct arena *arena, const struct attention *whole)
                           rows, all.heads);
     IS_OK(cuda_attention_delta(&none, &all));
     all.out = (struct tensor){0};
-    for (int64_t first = 0; first < 2 * whole->queries; first += span) {
-        const struct attention p = window_of(
-            &all, first >= whole->queries, first % whole->queries, span);
+    for (int64_t at = 0; at < 2 * whole->queries; at += span) {
+        const bool of_keys = at >= whole->queries;
+        const int64_t first = at % whole->queries;
+        const struct span own = {first, span}, before = {0, first + span};
+        const struct span after = {first, whole->queries - first};
+        struct attention p = of_keys ? block_of(&all, after, own)
+                                     : block_of(&all, own, before);
 
+        p.half = of_keys ? ATTENTION_OF_KEYS : ATTENTION_OF_QUERIES;
         assert_true(cuda_flash_takes_back(&p));
         IS_OK(cuda_flash_backward(&none, &p, room));
     }
+}
+
+static void windows_run(int index, const struct flash_case *c,
+                        struct arena *arena)
+{
+    struct call whole, parts;
+
+    (void)index;
+    call_build(&whole, arena, c, DTYPE_BF16);
+    run_flash(arena, &whole);
+    call_build(&parts, arena, c, DTYPE_BF16);
+    run_windows(arena, &parts.p);
+    for (int t = 4; t < OPERANDS; t++)
+        assert_rows(parts.operands[t], 0, 0, whole.operands[t]);
+    assert_memory_equal(parts.p.lse.data, whole.p.lse.data,
+                        (size_t)tensor_count(&whole.p.lse) * 4);
 }
 
 /* Spans begin anywhere in a tile. */
@@ -253,24 +239,8 @@ TEST(ranks_that_cut_sequences_do_not_show)
         {2, 4 * 33, 2, 1, 72, 0, 0, 45, 0, 0, 2, 0},
         {1, 4 * 21, 2, 1, 192, 0, 30, 0, 0, 3.0, 0, 0},
         {2, 4 * 19, 2, 2, 192, 0, 0, 0, 0, 0, 0, 128}};
-    struct room room;
 
-    if (SANITIZED_THREADS) skip();
-    room_begin(&room, FEATURES_ALL);
-    for (int i = 0; i < ROWS(all); i++) {
-        struct call whole, parts;
-
-        room_next(&room, (size_t)i);
-        call_build(&whole, &room.arena, &all[i], DTYPE_BF16);
-        run_flash(&room.arena, &whole);
-        call_build(&parts, &room.arena, &all[i], DTYPE_BF16);
-        run_windows(&room.arena, &parts.p);
-        for (int t = 4; t < OPERANDS; t++)
-            assert_rows(parts.operands[t], 0, 0, whole.operands[t]);
-        assert_memory_equal(parts.p.lse.data, whole.p.lse.data,
-                            (size_t)tensor_count(&whole.p.lse) * 4);
-    }
-    room_end(&room);
+    each_case(all, ROWS(all), 0, windows_run);
 }
 
 /* Gradients of a key-value head that two ranks have, each two of its query

@@ -8,28 +8,6 @@
 #include "tests/test.h"
 #include "tests/unit/kernels/flash_cases.h"
 
-/* The queries of one span and the keys of another, of each sequence. */
-static struct attention pair_of(const struct attention *whole, int64_t queries,
-                                int64_t keys, int64_t span)
-{
-    struct attention p = *whole;
-    struct tensor *const of[] = {&p.q, &p.dout, &p.out, &p.dq, &p.lse,
-                                 &p.delta, &p.denominator};
-    struct tensor *const others[] = {&p.k, &p.v, &p.dk, &p.dv};
-
-    for (int i = 0; i < ROWS(of); i++)
-        *of[i] = rows_from(*of[i], queries, of[i]->shape[0] - queries);
-    for (int i = 0; i < ROWS(others); i++)
-        *others[i] = rows_from(*others[i], keys, others[i]->shape[0] - keys);
-    if (p.key_documents) p.query_documents += queries;
-    if (p.key_documents) p.key_documents += keys;
-    p.query_stride = p.key_stride = whole->queries;
-    p.queries = p.keys = span;
-    p.first_query = queries;
-    p.first_key = keys;
-    return p;
-}
-
 static struct tensor numbers(struct arena *arena, int64_t rows, int heads,
                              int width)
 {
@@ -59,7 +37,8 @@ static void ring_forward(const struct attention *whole, int64_t span,
             all.out = to->values;
             all.lse = to->maximum;
             all.denominator = to->denominator;
-            p = pair_of(&all, own, keys, span);
+            p = block_of(&all, (struct span){own, span},
+                         (struct span){keys, span});
             assert_true(cuda_flash_takes(&p));
             IS_OK(cuda_flash_forward(&none, &p));
             for (int64_t i = 0; i < whole->sequences; i++) {
@@ -127,19 +106,20 @@ static void ring_backward(const struct attention *whole, int64_t span,
     for (int64_t own = 0; own < whole->queries; own += span)
         for (int64_t at = own; at < own + whole->queries; at += span) {
             const int64_t other = at % whole->queries;
+            const struct span here = {own, span}, there = {other, span};
             const struct tensor *to = sums[other != own];
             struct attention all = *whole, p;
 
             all.out = (struct tensor){0};
             all.dq = to[0], all.dk = to[1], all.dv = to[2];
             if (other <= own) {
-                p = pair_of(&all, own, other, span);
+                p = block_of(&all, here, there);
                 p.half = ATTENTION_OF_QUERIES;
                 assert_true(cuda_flash_takes_back(&p));
                 IS_OK(cuda_flash_backward(&none, &p, NULL));
             }
             if (other >= own) {
-                p = pair_of(&all, other, own, span);
+                p = block_of(&all, there, here);
                 p.half = ATTENTION_OF_KEYS;
                 for (int kv = 0; kv < p.kv_heads; kv++) head_backward(&p, kv);
             }
@@ -181,6 +161,18 @@ static void run_ring(struct arena *arena, const struct attention *whole,
     IS_OK(cuda_attention_heads(&none, all.dv, sums[0][2], all.leaves));
 }
 
+static void ring_run(int index, const struct flash_case *c,
+                     struct arena *arena)
+{
+    struct call have, want;
+
+    call_build(&have, arena, c, DTYPE_BF16);
+    call_build(&want, arena, c, DTYPE_F64);
+    run_ring(arena, &have.p, 4);
+    run_float64(&want);
+    compare(index, &have, &want);
+}
+
 /* Spans begin anywhere in a tile; in some a query sees no key. */
 TEST(blocks_of_a_ring_are_near_float64)
 {
@@ -191,21 +183,8 @@ TEST(blocks_of_a_ring_are_near_float64)
         {1, 4 * 50, 2, 1, 96, 1, 0, 0, 0, 0, 0, 0},
         {1, 4 * 21, 2, 1, 192, 0, 30, 0, 0, 3.0, 0, 0},
         {2, 4 * 19, 2, 2, 192, 0, 0, 0, 0, 0, 0, 128}};
-    struct room room;
 
-    if (SANITIZED_THREADS) skip();
-    room_begin(&room, FEATURES_ALL);
-    for (int i = 0; i < ROWS(all); i++) {
-        struct call have, want;
-
-        room_next(&room, (size_t)i);
-        call_build(&have, &room.arena, &all[i], DTYPE_BF16);
-        call_build(&want, &room.arena, &all[i], DTYPE_F64);
-        run_ring(&room.arena, &have.p, 4);
-        run_float64(&want);
-        compare(2000 + i, &have, &want);
-    }
-    room_end(&room);
+    each_case(all, ROWS(all), 2000, ring_run);
 }
 
 TEST_MAIN(blocks_of_a_ring_are_near_float64)
