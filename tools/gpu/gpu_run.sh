@@ -130,9 +130,9 @@ is_late() {
     [ "$1" -eq 124 ]
 }
 
-# not_good CODE WHY FILE: what did not go well, or had no time to.
+# not_good CODE WHY FILE [LATE]: what did not go well, or had no time to.
 not_good() {
-    if is_late "$1"; then cannot "no time: $2"; else fails "$2" "$3"; fi
+    if is_late "$1"; then cannot "${4:-no time: $2}"; else fails "$2" "$3"; fi
 }
 
 train() { # RUN ARGUMENT...
@@ -248,10 +248,8 @@ script() {
     figure "$name.passed" "$(grep -c '^ok ' "$log")" rows
     figure "$name.failed" "$(grep -c '^FAILED' "$log")" rows
     ! grep -q '^FAILED' "$log" || { fails "$file" "$log"; return; }
-    [ $code -eq 0 ] && return
-    ! is_late $code ||
-        { cannot "$file was not over in $((end - began)) s"; return; }
-    fails "$file" "$log"
+    [ $code -eq 0 ] || not_good $code "$file" "$log" \
+        "$file was not over in $((end - began)) s"
 }
 
 stage_runs() {
@@ -356,12 +354,15 @@ stage_profile() {
 
 # has_peer: PyTorch with a GPU.
 has_peer() {
+    local code
     [ -z "$EMULATED" ] || { cannot "PyTorch needs a GPU (EMULATED=1)"; return; }
     within python3 -c '
 import torch
 if not torch.cuda.is_available(): raise SystemExit(
-    "PyTorch " + torch.__version__ + " finds no GPU")' 2>peer.log ||
-        cannot "python3: $(tail -n 1 peer.log)"
+    "PyTorch " + torch.__version__ + " finds no GPU")' 2>peer.log
+    code=$?
+    ! is_late $code || { cannot "no time: python3"; return; }
+    [ $code -eq 0 ] || cannot "python3: $(tail -n 1 peer.log)"
 }
 
 # peer NAME MODEL MODE BATCH LENGTH: milliseconds of a step of PyTorch.
@@ -442,12 +443,9 @@ stage_sanitizer() {
     within "$tool" --error-exitcode 9 "$lockstep" train config.yaml \
         --run checked --set train.steps=1 --set train.batch=2 \
         --set model.layers=1 --set data.sequence=64 --set device=cuda \
-        >"$details/sanitizer.log" 2>&1
-    case $? in
-    0) figure sanitizer.errors 0 errors ;;
-    124) cannot "it took longer than ${most[sanitizer]} s" ;;
-    *) fails "compute-sanitizer" "$details/sanitizer.log" ;;
-    esac
+        >"$details/sanitizer.log" 2>&1 ||
+        { not_good $? "compute-sanitizer" "$details/sanitizer.log"; return; }
+    figure sanitizer.errors 0 errors
 }
 
 # The corpus and the model of the longer stages.
