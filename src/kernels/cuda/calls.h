@@ -378,29 +378,18 @@ struct flash_call {
     float scale;         /* times log2 e */
     bool is_plain;       /* scores are products times the scale */
 };
-struct flash_forward_64_call { struct flash_call call; };
-struct flash_forward_96_call { struct flash_call call; };
-struct flash_forward_128_call { struct flash_call call; };
-struct flash_forward_192_128_call { struct flash_call call; };
-struct flash_forward_192_call { struct flash_call call; };
-struct flash_forward_256_call { struct flash_call call; };
-struct flash_queries_64_call { struct flash_call call; };
-struct flash_queries_96_call { struct flash_call call; };
-struct flash_queries_128_call { struct flash_call call; };
-struct flash_queries_192_128_call { struct flash_call call; };
-struct flash_queries_192_call { struct flash_call call; };
-struct flash_queries_256_call { struct flash_call call; };
-struct flash_keys_64_call { struct flash_call call; };
-struct flash_keys_96_call { struct flash_call call; };
-struct flash_keys_128_call { struct flash_call call; };
-struct flash_keys_192_128_call { struct flash_call call; };
-struct flash_keys_192_call { struct flash_call call; };
-struct flash_keys_256_call { struct flash_call call; };
-struct flash_values_96_call { struct flash_call call; };
-struct flash_values_128_call { struct flash_call call; };
-struct flash_values_192_128_call { struct flash_call call; };
-struct flash_values_192_call { struct flash_call call; };
-struct flash_values_256_call { struct flash_call call; };
+/* The kernels of a pass: by the class of the head's width, and of the value's
+ * where it has one of its own. */
+#define FLASH_WIDER_NAMES(X, name)                                         \
+    X(name##_96) X(name##_128) X(name##_192_128) X(name##_192)             \
+    X(name##_256)
+#define FLASH_NAMES(X, name) X(name##_64) FLASH_WIDER_NAMES(X, name)
+#define FLASH_CALL(name) struct name##_call { struct flash_call call; };
+FLASH_NAMES(FLASH_CALL, flash_forward)
+FLASH_NAMES(FLASH_CALL, flash_queries)
+FLASH_NAMES(FLASH_CALL, flash_keys)
+FLASH_WIDER_NAMES(FLASH_CALL, flash_values)
+#undef FLASH_CALL
 struct attention_merge_call {
     struct attention_node left, right;
     int64_t rows, heads, width;

@@ -102,14 +102,10 @@ static int class_of(const struct attention *p)
            : width <= 192            ? 4 : 5;
 }
 
-#define CLASSES(kernel)                                                    \
-    CUDA_##kernel##_96, CUDA_##kernel##_128, CUDA_##kernel##_192_128,      \
-        CUDA_##kernel##_192, CUDA_##kernel##_256
-
 status cuda_flash_forward(struct stream *stream, const struct attention *p)
 {
-    static const enum cuda_kernel kernels[] = {CUDA_flash_forward_64,
-                                               CLASSES(flash_forward)};
+    static const enum cuda_kernel kernels[] = {
+        FLASH_NAMES(CUDA_KERNEL_NUMBER, flash_forward)};
     const int parts = FLASH_PARTS(value_of(p));
 
     return start(stream, p, p->sequences * p->heads * parts,
@@ -120,8 +116,8 @@ status cuda_flash_forward(struct stream *stream, const struct attention *p)
 static status queries_backward(struct stream *stream,
                                const struct attention *p)
 {
-    static const enum cuda_kernel kernels[] = {CUDA_flash_queries_64,
-                                               CLASSES(flash_queries)};
+    static const enum cuda_kernel kernels[] = {
+        FLASH_NAMES(CUDA_KERNEL_NUMBER, flash_queries)};
 
     return start(stream, p, p->sequences * p->heads,
                  tiles_of(p->first_query, p->queries,
@@ -132,10 +128,11 @@ static status queries_backward(struct stream *stream,
 /* dk, dv: of the narrowest heads at once. */
 static status keys_backward(struct stream *stream, const struct attention *p)
 {
-    static const enum cuda_kernel keys[] = {CUDA_flash_keys_64,
-                                            CLASSES(flash_keys)};
-    static const enum cuda_kernel values[] = {CUDA_KERNEL_COUNT,
-                                              CLASSES(flash_values)};
+    static const enum cuda_kernel keys[] = {
+        FLASH_NAMES(CUDA_KERNEL_NUMBER, flash_keys)};
+    static const enum cuda_kernel values[] = {
+        CUDA_KERNEL_COUNT,
+        FLASH_WIDER_NAMES(CUDA_KERNEL_NUMBER, flash_values)};
     const int64_t units = p->sequences * p->kv_heads;
     const int64_t tiles =
         tiles_of(p->first_key, p->keys, FLASH_ROOM(p->head_width));

@@ -420,11 +420,6 @@ DEVICE void flash_keys(const struct flash_room *room,
         struct flash_shared_##span of;                                     \
         struct flash_halves halves;                                        \
     }
-FLASH_SHARED(64);
-FLASH_SHARED(96);
-FLASH_SHARED(128);
-FLASH_SHARED(192);
-FLASH_SHARED(256);
 WIDE_SHARED(192);
 WIDE_SHARED(256);
 
@@ -436,27 +431,21 @@ WIDE_SHARED(256);
                                                                            \
         pass_of(&room, &p->call, pass);                                    \
     }
+/* Classes wider than the first: name, memory, span, elements of values. */
+#define WIDER_CLASSES(KERNEL)                                              \
+    KERNEL(96, NARROW_ROOM, 96, 96)                                        \
+    KERNEL(128, NARROW_ROOM, 128, 128)                                     \
+    KERNEL(192_128, WIDE_ROOM, 192, 128)                                   \
+    KERNEL(192, WIDE_ROOM, 192, 192)                                       \
+    KERNEL(256, WIDE_ROOM, 256, 256)
 #define QUERIES_KERNEL(name, ...)                                          \
     PASS_KERNEL(flash_queries, flash_queries_##name, __VA_ARGS__, true, false)
-QUERIES_KERNEL(64, NARROW_ROOM, 64, 64)
-QUERIES_KERNEL(96, NARROW_ROOM, 96, 96)
-QUERIES_KERNEL(128, NARROW_ROOM, 128, 128)
-QUERIES_KERNEL(192_128, WIDE_ROOM, 192, 128)
-QUERIES_KERNEL(192, WIDE_ROOM, 192, 192)
-QUERIES_KERNEL(256, WIDE_ROOM, 256, 256)
-
 #define KEYS_KERNEL(name, ...)                                             \
     PASS_KERNEL(flash_keys, flash_keys_##name, __VA_ARGS__, true, false)
 #define VALUES_KERNEL(name, ...)                                           \
     PASS_KERNEL(flash_keys, flash_values_##name, __VA_ARGS__, false, true)
+QUERIES_KERNEL(64, NARROW_ROOM, 64, 64)
+WIDER_CLASSES(QUERIES_KERNEL)
 PASS_KERNEL(flash_keys, flash_keys_64, NARROW_ROOM, 64, 64, true, true)
-KEYS_KERNEL(96, NARROW_ROOM, 96, 96)
-KEYS_KERNEL(128, NARROW_ROOM, 128, 128)
-KEYS_KERNEL(192_128, WIDE_ROOM, 192, 128)
-KEYS_KERNEL(192, WIDE_ROOM, 192, 192)
-KEYS_KERNEL(256, WIDE_ROOM, 256, 256)
-VALUES_KERNEL(96, NARROW_ROOM, 96, 96)
-VALUES_KERNEL(128, NARROW_ROOM, 128, 128)
-VALUES_KERNEL(192_128, WIDE_ROOM, 192, 128)
-VALUES_KERNEL(192, WIDE_ROOM, 192, 192)
-VALUES_KERNEL(256, WIDE_ROOM, 256, 256)
+WIDER_CLASSES(KEYS_KERNEL)
+WIDER_CLASSES(VALUES_KERNEL)

@@ -240,11 +240,6 @@ DEVICE void flash_forward(uint16_t *room, const struct flash_call *call,
                                                                            \
         flash_forward(s->rows, &p->call, form_of(span, value));            \
     }
-FLASH_SHARED(64);
-FLASH_SHARED(96);
-FLASH_SHARED(128);
-FLASH_SHARED(192);
-FLASH_SHARED(256);
 FORWARD_KERNEL(64, 64, 64)
 FORWARD_KERNEL(96, 96, 96)
 FORWARD_KERNEL(128, 128, 128)

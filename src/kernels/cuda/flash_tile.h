@@ -32,6 +32,11 @@ enum {
         __attribute__((aligned(16)))                                       \
         uint16_t rows[FLASH_ROOM(span) * (span + FLASH_PAD)];              \
     }
+FLASH_SHARED(64);
+FLASH_SHARED(96);
+FLASH_SHARED(128);
+FLASH_SHARED(192);
+FLASH_SHARED(256);
 
 /* A warp's part of a block, which has so many rows: 16 from `row` on, and of
  * each the elements from `from` on. */

@@ -51,14 +51,8 @@ static inline int64_t blocks_of(int64_t threads)
     X(attention_forward_256) X(attention_queries_64)                       \
     X(attention_queries_128) X(attention_queries_256)                      \
     X(attention_keys_64) X(attention_keys_128) X(attention_keys_256)       \
-    X(flash_forward_64) X(flash_forward_96) X(flash_forward_128)           \
-    X(flash_forward_192_128) X(flash_forward_192) X(flash_forward_256)     \
-    X(flash_queries_64) X(flash_queries_96) X(flash_queries_128)           \
-    X(flash_queries_192_128) X(flash_queries_192) X(flash_queries_256)     \
-    X(flash_keys_64) X(flash_keys_96) X(flash_keys_128)                    \
-    X(flash_keys_192_128) X(flash_keys_192) X(flash_keys_256)              \
-    X(flash_values_96) X(flash_values_128)                                 \
-    X(flash_values_192_128) X(flash_values_192) X(flash_values_256)        \
+    FLASH_NAMES(X, flash_forward) FLASH_NAMES(X, flash_queries)            \
+    FLASH_NAMES(X, flash_keys) FLASH_WIDER_NAMES(X, flash_values)          \
     X(attention_merge) X(attention_finish) X(attention_heads)              \
     X(attention_delta) PRODUCT_NAMES(X, experts_product)                   \
     PRODUCT_NAMES(X, experts_gradient) X(experts_sums)                     \
