@@ -7,15 +7,15 @@
 
 enum { TILE_MOST = 64, STEPS_MOST = TILE_MOST / FLASH_STEP };
 
-/* Keys of a tile; elements of out that a block makes, and blocks that make all
- * that are not zeros. */
-struct flash_form { int span, tile, columns, parts; };
+/* Keys of a tile; elements of out that a block makes, and all that are not
+ * zeros. */
+struct flash_form { int span, tile, columns, value; };
 
 DEVICE struct flash_form form_of(int span, int value)
 {
     const struct flash_form form = {
         span, span <= FLASH_NARROW ? TILE_MOST : TILE_MOST / 2,
-        value / FLASH_PARTS(value), FLASH_PARTS(value)};
+        value / FLASH_PARTS(value), value};
 
     return form;
 }
@@ -154,9 +154,8 @@ DEVICE void running_store(const struct flash_call *call,
                          r->most[half], sum);
     }
     sums_store(&p->out, of->part, of->row, w->there, of->head, &r->sums);
-    if (form.columns * form.parts < form.span)
-        rest_clear(&p->out, form.columns * form.parts, of->row, w->there,
-                   of->head);
+    if (form.value < form.span)
+        rest_clear(&p->out, form.value, of->row, w->there, of->head);
 }
 
 /* Their elements from `from` on. */
@@ -172,7 +171,7 @@ DEVICE void flash_forward(uint16_t *room, const struct flash_call *call,
                           struct flash_form form)
 {
     const struct attention *p = &call->of.of;
-    const int span = form.span, parts = form.parts;
+    const int span = form.span, parts = FLASH_PARTS(form.value);
     const int part = (int)(BLOCK % parts);
     const int64_t tiles = call->of.tiles, unit = BLOCK / parts / tiles;
     const int64_t sequence = unit / p->heads;
