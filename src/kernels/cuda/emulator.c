@@ -189,6 +189,8 @@ static void context_main(void)
         struct context *next;
 
         machine.kernel(machine.call);
+        CHECK(machine.threads[emulated.thread].copies == 0 &&
+              "copies are waited for before the end");
         machine.threads[emulated.thread].line = 0;
         next = turn_next(self);
         if (next == self) continue;

@@ -282,7 +282,7 @@ DEVICE void flash_queries(const struct flash_room *room,
     int tile = seen_of(p, false, block_begin(&queries, first)).from /
                TILE(span);
 
-    others_copy(&x, tile);
+    if (tile < tiles) others_copy(&x, tile);
     COPIES_CLOSE;
     LOOPED for (; tile < tiles; tile++) {
         others_await(&x, tile, tiles);
@@ -347,7 +347,7 @@ DEVICE void keys_head(const struct flash_call *call,
                       struct flash_pass pass, struct flash_sums sums[2])
 {
     BARRIER; /* the head before is read */
-    others_copy(x, tiles[0]);
+    if (tiles[0] < tiles[1]) others_copy(x, tiles[0]);
     COPIES_CLOSE;
     LOOPED for (int tile = tiles[0]; tile < tiles[1]; tile++) {
         others_await(x, tile, tiles[1]);

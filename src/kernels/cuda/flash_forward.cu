@@ -204,7 +204,7 @@ DEVICE void flash_forward(uint16_t *room, const struct flash_call *call,
     int at = seen_of(p, false, block_begin(&own, first)).from / form.tile *
              form.tile;
 
-    rows_copy(keys, span, form.tile, &key_rows, at);
+    if (at < last) rows_copy(keys, span, form.tile, &key_rows, at);
     COPIES_CLOSE;
     LOOPED for (; at < last; at += form.tile) {
         const bool sees = warp_sees(&w, at, form.tile);
