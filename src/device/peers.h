@@ -41,7 +41,7 @@ struct peer_met {
 /* Makes what others may open. ERR_DEVICE: the driver exports nothing; then,
  * and where there is no GPU, out->process is 0. */
 status device_show(struct device *device, struct peer_shown *out);
-/* All others have met it. */
+/* Puts back what its marks replaced, when all others have met it. */
 status device_shown(struct device *device, struct peer_shown *shown);
 /* When all others have parted from it. */
 void device_show_end(struct device *device, const struct peer_shown *shown);

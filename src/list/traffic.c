@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* traffic.c - the messages of a list, added up. */
+/* traffic.c - the messages of a list, one by one. */
 #include "list/traffic.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* traffic.h - the messages of a list, added up. */
+/* traffic.h - the messages of a list, one by one. */
 #ifndef LOCKSTEP_LIST_TRAFFIC_H
 #define LOCKSTEP_LIST_TRAFFIC_H
 

@@ -350,9 +350,10 @@ static const char *flash_lacks(const struct step *step)
                ? "heads whose width is no multiple of 8" : NULL;
 }
 
-/* Where ranks cut sequences, a node of the tree that a ring adds is no part of
- * our own kernels' sums: ranks show. `auto` leaves sequences of several context
- * leaves alone in every layout, so also those without a ring. */
+/* In a ring, our own kernels make a node of each rank's keys, not one of each
+ * context leaf: what the ring merges shows the number of ranks. `auto` takes
+ * neither them nor a library for sequences of several context leaves, in any
+ * layout, also where there is no ring. */
 static const char *context_lacks(const struct stage *stage)
 {
     const struct program *p = &stage->program;

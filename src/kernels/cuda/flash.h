@@ -6,9 +6,9 @@
 
 #include "kernels/cuda/launch.h"
 
-/* Whether they have the call: bfloat16, whole sequences, or windows of them.
- * Sums over a window begin at a tile's first position: any window of keys (of
- * queries) is a node, and how they are cut shows in the bits of what is
+/* Whether they have the call: bfloat16, whole sequences or windows of them.
+ * Forward, any window of keys makes a node; backward, any window makes parts of
+ * gradients. How sequences are cut in windows shows in the bits of what is
  * merged. */
 bool cuda_flash_takes(const struct attention *p);
 bool cuda_flash_takes_back(const struct attention *p);

@@ -87,8 +87,8 @@ struct flash_place {
     int at;
 };
 
-/* The gradients that a pass makes of the others that it goes over; `value`:
- * elements of v and dout. */
+/* A pass makes dk, in whose place stands dq in that of queries, dv, or both;
+ * `value`: elements of v and dout. */
 struct flash_pass { int span, value; bool dk, dv; };
 
 #define TWIN (THREAD ^ WARP_THREADS)
