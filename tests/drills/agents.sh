@@ -19,9 +19,7 @@ await_step() { await "$1/metrics.jsonl" "\"step\": $2,"; }
 process() { # RUN RANK: it may take a moment until its node says it
     local tries=0 found=0
     until [ "${found:-0}" -gt 1 ] || [ $tries -gt 100 ]; do
-        found=$(lockstep status "$1" --json 2>/dev/null |
-            grep -A 1 "\"rank\": $2," |
-            sed -n 's/.*"process": \([0-9]*\).*/\1/p')
+        found=$(rank_process "$1" "$2")
         tries=$((tries + 1))
     done
     echo "${found:-0}"

@@ -149,9 +149,7 @@ pause() {
 # A rank that lives, of whatever agent, in $victim; else 0.
 find_rank() {
     random 4
-    victim=$(lockstep status nodes --json 2>/dev/null |
-        grep -A 1 "\"rank\": $number," |
-        sed -n 's/.*"process": \([0-9]*\).*/\1/p')
+    victim=$(rank_process nodes $number)
     [ "${victim:-0}" -gt 1 ] || victim=0
 }
 

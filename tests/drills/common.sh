@@ -424,6 +424,12 @@ stopped() {
     done
 }
 
+# rank_process RUN RANK: of the newest generation; nothing: status knows none.
+rank_process() {
+    lockstep status "$1" --json 2>/dev/null | grep -A 1 "\"rank\": $2," |
+        sed -n 's/.*"process": \([0-9]*\).*/\1/p'
+}
+
 # told PROCESS: waits until a signal has reached it while it is stopped.
 told() {
     until grep -q '^ShdPnd:.*[1-9a-f]' "/proc/$1/status" 2>/dev/null; do

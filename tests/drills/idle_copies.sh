@@ -40,8 +40,7 @@ if awk "BEGIN { exit !(\"$found\" != \"\" && ${found:-2} >= 0 && ${found:-2} <= 
     ok "status: the share in idle time"
 else bad "status: the share in idle time" "${found:-none}" log; fi
 # The rank of the first node, while steps and copies go on.
-victim=$(lockstep status kept --json 2>/dev/null | grep -A 1 '"rank": 0,' |
-    sed -n 's/.*"process": \([0-9]*\).*/\1/p')
+victim=$(rank_process kept 0)
 [ "${victim:-0}" -gt 1 ] && kill -9 "$victim" 2>/dev/null
 ends "copies in idle time, a rank killed: the same bytes" kept "$child"
 if grep -q '"event": "recovered".*"from": "\(peer \)*memory"' $journal ||

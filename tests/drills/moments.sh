@@ -105,8 +105,7 @@ for signal in FPE BUS ILL; do
     # shellcheck disable=SC2086
     start_until "by$signal" 3 train config.yaml --run "by$signal" $four \
         --set train.steps=1000000
-    victim=$(lockstep status "by$signal" --json | grep -A 1 '"rank": 2,' |
-        sed -n 's/.*"process": \([0-9]*\).*/\1/p')
+    victim=$(rank_process "by$signal" 2)
     kill -$signal "$victim"
     until_line "by$signal/control/journal.jsonl" '"event": "recovered"'
     kill -TERM "$child"

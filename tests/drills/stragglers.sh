@@ -21,8 +21,7 @@ until grep -q '"step": 20,' slow/metrics.jsonl 2>/dev/null; do
     [ $tries -lt 900 ] && kill -0 $child 2>/dev/null ||
         { bad "a run" "makes no steps" log; report; }
 done
-victim=$(lockstep status slow --json | grep -A 1 '"rank": 1,' |
-    sed -n 's/.*"process": \([0-9]*\).*/\1/p')
+victim=$(rank_process slow 1)
 
 # named NAME FILE COMMAND...: what it prints into FILE names rank 1, in the end
 named() {

@@ -39,7 +39,7 @@ hold_rank() {
     begin "$1"
     unset LOCKSTEP_FAULT
     until_step "$1" 1
-    victim=$(process "$1" "$2")
+    victim=$(rank_process "$1" "$2")
     kill -STOP "$child"
     stopped "${victim:-0}" || bad "hold $1" "rank $2 did not stop" log
 }
@@ -54,24 +54,18 @@ orphan() {
     unset LOCKSTEP_FAULT
     trap - HUP
     until_step "$1" 1
-    victim=$(process "$1" "$2")
+    victim=$(rank_process "$1" "$2")
     stopped "${victim:-0}" || bad "orphan $1" "rank $2 did not stop" log
     kill -9 "$child"
     wait "$child" 2>/dev/null
     stopped "${victim:-0}" || bad "orphan $1" "rank $2 did not stop again" log
 }
 
-# process RUN RANK: of the newest generation.
-process() {
-    lockstep status "$1" --json 2>/dev/null |
-        grep -A 1 "\"rank\": $2," | sed -n 's/.*"process": \([0-9]*\).*/\1/p'
-}
-
 # nobody NAME RUN: no process of the run is left.
 nobody() {
     local rank left=
     for rank in 0 1 2 3; do
-        kill -0 "$(process "$2" $rank)" 2>/dev/null && left="$left $rank"
+        kill -0 "$(rank_process "$2" $rank)" 2>/dev/null && left="$left $rank"
     done
     if [ -z "$left" ]; then ok "$1"; else bad "$1" "ranks$left live"; fi
 }
@@ -90,7 +84,7 @@ unset LOCKSTEP_FAULT
 until_step killed 5
 done_kills=1
 while [ $done_kills -lt "$kills" ] && kill -0 "$child" 2>/dev/null; do
-    victim=$(process killed $((RANDOM % 4)))
+    victim=$(rank_process killed $((RANDOM % 4)))
     [ -n "$victim" ] && kill -9 "$victim" 2>/dev/null &&
         done_kills=$((done_kills + 1))
     sleep 0.$((RANDOM % 10))$((RANDOM % 10))
@@ -251,7 +245,7 @@ export LOCKSTEP_FAULT=journal.append:1,journal.append:2
 begin late
 unset LOCKSTEP_FAULT
 until_step late 10
-kill -9 "$(process late 2)" 2>/dev/null
+kill -9 "$(rank_process late 2)" 2>/dev/null
 ends "a journal whose disk fails" late "$child"
 
 # --- without its supervisor a run goes on, too; nobody else may have it ---
@@ -289,7 +283,7 @@ expect "a third supervisor" 78 "in use by process" resume taken --ranks 4 \
 # It would take the run while its ranks are started again.
 expect "a run without its supervisor" 78 "taken/control/lock: in use by process" \
     resume taken --ranks 4
-[ "$(process taken 3)" = "$victim" ] && kill -9 "$victim"
+[ "$(rank_process taken 3)" = "$victim" ] && kill -9 "$victim"
 ends "taken over, then a rank is killed" taken "$child"
 if lockstep incidents taken | grep -q "death of rank 3 (process $victim)"
 then ok "the same process was taken over"

@@ -10,17 +10,13 @@ settings=(--ranks 2 --set mesh.data=2 --set train.steps=12
     --set validate.every=0 --set checkpoint.every=1000 --set comm.limit=60)
 must train config.yaml "${settings[@]}" --run whole
 
-# Process of rank 1, which stops itself at its seventh step, and at the eighth.
-of_rank_1() {
-    lockstep status taken --json 2>/dev/null | grep -A 1 '"rank": 1,' |
-        sed -n 's/.*"process": \([0-9]*\).*/\1/p'
-}
+# Rank 1 stops itself at its seventh step, and at the eighth.
 LOCKSTEP_FAULT=train.step@1:7:stop,train.step@1:8:stop timeout 400 \
     "$BUILD/lockstep" train config.yaml "${settings[@]}" --run taken \
     --supervised --copies 1 >log 2>&1 &
 first=$!
 for ((i = 0; i < 2400; i++)); do
-    stopped=$(of_rank_1)
+    stopped=$(rank_process taken 1)
     grep -q '^State:.T' "/proc/${stopped:-0}/status" 2>/dev/null && break
     sleep 0.05
 done

@@ -48,8 +48,7 @@ throttled() {
     start_until "$run" 5 train config.yaml --run "$@" $base --ranks 2 \
         --set mesh.data=2 --set train.steps=1000000 --set train.threads=$threads \
         --supervised || { bad "$run trains" "no step 5" log; report; }
-    rank=$(lockstep status "$run" --json | grep -A 1 '"rank": 1,' |
-        sed -n 's/.*"process": \([0-9]*\).*/\1/p')
+    rank=$(rank_process "$run" 1)
     may 1000 # a millisecond of each second
     hold_rank "$rank"
     if until_line log '^kept      rank 1 wants to run' 300
