@@ -81,10 +81,7 @@ interrupted() { # NAME FAULT ARGUMENT...
     mkdir -p temporary
     touch log before there after
     left >before
-    LOCKSTEP_FAULT=$2:stop TMPDIR=$PWD/temporary "$program" "${@:3}" >log 2>&1 &
-    child=$!
-    children="$children $child"
-    if ! stopped $child; then
+    if ! TMPDIR=$PWD/temporary freeze "$2" "${@:3}"; then
         bad "$1: interrupted" "it never came to $2" log
         return
     fi

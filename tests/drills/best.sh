@@ -78,10 +78,8 @@ must train config.yaml --run apart $four --set mesh.data=4 --set zero=zero1 \
 if [ "$(ls shards/here/ckpt)" = "$(ls whole/ckpt)" ]
 then ok "shards of the best are kept"
 else bad "shards of the best are kept" "$(ls shards/here/ckpt)" log; fi
-LOCKSTEP_FAULT=file.write:1:stop "$program" gather apart >log 2>&1 &
-child=$!
-children="$children $child"
-stopped $child || bad "two gathers at once" "the first never began" log
+freeze file.write:1 gather apart ||
+    bad "two gathers at once" "the first never began" log
 expect "two gathers at once" 78 "apart/gather.lock: in use by process $child" \
     gather apart
 kill -CONT $child

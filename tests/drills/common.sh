@@ -438,13 +438,18 @@ told() {
     done
 }
 
-# hold RUN POINT ARGUMENT...: starts a run that stops itself at that point, and
-# waits for it. Its number is then in $child.
-hold() {
-    LOCKSTEP_FAULT=$2:stop "$program" "${@:3}" --run "$1" >log 2>&1 &
+# freeze POINT ARGUMENT...: starts a program that stops itself at that point, and
+# waits for it. Its number is then in $child. False: it ended before.
+freeze() {
+    LOCKSTEP_FAULT=$1:stop "$program" "${@:2}" >log 2>&1 &
     child=$!
     children="$children $child"
     stopped $child
+}
+
+# hold RUN POINT ARGUMENT...: freezes a run.
+hold() {
+    freeze "$2" "${@:3}" --run "$1"
 }
 
 # Lines of metrics without what depends on the clock: the table knows.
