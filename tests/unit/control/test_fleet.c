@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "comm/patience.h"
 #include "tests/test.h"
+#include "tests/unit/control/virtual_poll.h"
 
 enum { AGENTS = 3, RANKS = 2 };
 
@@ -36,33 +36,12 @@ static struct crew crew;
 static struct crew_member members[RANKS];
 static struct token token;
 static struct fake agents[AGENTS];
-static int64_t virtual_ns;
-
-int clock_gettime(clockid_t which, struct timespec *t)
-{
-    if (virtual_ns == 0) return (int)syscall(SYS_clock_gettime, which, t);
-    t->tv_sec = virtual_ns / 1000000000;
-    t->tv_nsec = virtual_ns % 1000000000;
-    return 0;
-}
 
 static void act(struct fake *agent);
 
-/* All agents act, and time passes. */
-int poll(struct pollfd *fds, nfds_t count, int timeout_ms)
+void others_act(void)
 {
-    for (nfds_t i = 0; i < count; i++) fds[i].revents = 0;
-    virtual_ns += (int64_t)timeout_ms * 1000000;
     for (int i = 0; i < AGENTS; i++) act(&agents[i]);
-    return 0;
-}
-
-/* poll with checks (-D_FORTIFY_SOURCE). */
-int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t bytes);
-int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t bytes)
-{
-    CHECK(count * sizeof *fds <= bytes);
-    return poll(fds, count, timeout_ms);
 }
 
 /* ---- agents ---- */

@@ -9,10 +9,10 @@
 
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "tests/test.h"
+#include "tests/unit/control/virtual_poll.h"
 
 enum { RANKS = 2, MANY = 5000 };
 
@@ -23,17 +23,8 @@ static struct token token;
 static struct agent agent;
 static struct place_memory places[RANKS];
 static bool mute;
-static int64_t virtual_ns;
 
-int clock_gettime(clockid_t which, struct timespec *t)
-{
-    if (virtual_ns == 0) return (int)syscall(SYS_clock_gettime, which, t);
-    t->tv_sec = virtual_ns / 1000000000;
-    t->tv_nsec = virtual_ns % 1000000000;
-    return 0;
-}
-
-static void serve(void)
+void others_act(void)
 {
     const struct wire_head *head = NULL;
     const void *bytes;
@@ -44,22 +35,6 @@ static void serve(void)
         if (head != NULL && head->kind == WIRE_RECORDS)
             IS_OK(agent_records(&agent, bytes));
     } while (head != NULL);
-}
-
-int poll(struct pollfd *fds, nfds_t count, int timeout_ms)
-{
-    for (nfds_t i = 0; i < count; i++) fds[i].revents = 0;
-    virtual_ns += (int64_t)timeout_ms * 1000000;
-    serve();
-    return 0;
-}
-
-/* poll with checks (-D_FORTIFY_SOURCE). */
-int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t bytes);
-int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t bytes)
-{
-    CHECK(count * sizeof *fds <= bytes);
-    return poll(fds, count, timeout_ms);
 }
 
 /* A node of two ranks. */

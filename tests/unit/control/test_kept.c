@@ -7,10 +7,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "tests/test.h"
+#include "tests/unit/control/virtual_poll.h"
 
 enum { RANKS = 3 };
 
@@ -21,30 +21,8 @@ static struct rank_seat seats[RANKS];
 static struct sight sights[RANKS];
 static bool beats[RANKS];   /* that rank gets on, */
 static bool starved[RANKS]; /* or wants to, and the system does not let it */
-static int64_t virtual_ns;
 
-int clock_gettime(clockid_t which, struct timespec *t)
-{
-    if (virtual_ns == 0) return (int)syscall(SYS_clock_gettime, which, t);
-    t->tv_sec = virtual_ns / 1000000000;
-    t->tv_nsec = virtual_ns % 1000000000;
-    return 0;
-}
-
-int poll(struct pollfd *fds, nfds_t count, int timeout_ms)
-{
-    for (nfds_t i = 0; i < count; i++) fds[i].revents = 0;
-    virtual_ns += (int64_t)timeout_ms * 1000000;
-    return 0;
-}
-
-/* poll with checks (-D_FORTIFY_SOURCE). */
-int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t bytes);
-int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t bytes)
-{
-    CHECK(count * sizeof *fds <= bytes);
-    return poll(fds, count, timeout_ms);
-}
+void others_act(void) {} /* speak() does */
 
 static int polls(void *of, struct pollfd *all)
 {

@@ -37,6 +37,24 @@ static pid_t start(const char *name)
     return child;
 }
 
+static void make_control(void)
+{
+    char path[128];
+
+    IS_OK(directory_make_private(run));
+    snprintf(path, sizeof path, "%s/control", run);
+    IS_OK(directory_make_private(path));
+}
+
+/* As a supervisor, which is this process. */
+static void hold_lock(struct file_lock *lock)
+{
+    char path[128];
+
+    snprintf(path, sizeof path, "%s/control/lock", run);
+    IS_OK(file_lock_take(lock, path));
+}
+
 /* The journal of a run that has ended, with a rank that was that process. */
 static void write_journal(pid_t process)
 {
@@ -81,11 +99,8 @@ static enum run_state state_with(const char *name, bool ended)
  * alone, and could not be resumed, though it had ended. */
 TEST(a_spare_is_no_rank)
 {
-    char path[128];
-
     CHECK(mkdtemp(run) != NULL);
-    snprintf(path, sizeof path, "%s/control", run);
-    IS_OK(directory_make_private(path));
+    make_control();
     EQUAL_INT(state_with(PLACE_SPARE, false), RUN_ENDED);
     EQUAL_INT(state_with("lockstep:0", false), RUN_ALONE);
     EQUAL_INT(state_with("lockstep:0", true), RUN_ENDED);
@@ -98,14 +113,10 @@ TEST(a_supervisor_that_waits_is_there)
 {
     struct run_report report;
     struct file_lock lock;
-    char path[128];
 
-    IS_OK(directory_make_private(run));
-    snprintf(path, sizeof path, "%s/control", run);
-    IS_OK(directory_make_private(path));
+    make_control();
     write_journal(0);
-    snprintf(path, sizeof path, "%s/control/lock", run);
-    IS_OK(file_lock_take(&lock, path));
+    hold_lock(&lock);
     IS_OK(run_report_read(&report, run));
     EQUAL_INT(report.state, RUN_RESTARTS);
     EQUAL_INT(report.supervisor, getpid());
@@ -122,14 +133,10 @@ TEST(a_new_run_that_waits_for_agents_is_there)
 {
     struct run_report report;
     struct file_lock lock;
-    char path[128];
 
-    IS_OK(directory_make_private(run));
-    snprintf(path, sizeof path, "%s/control", run);
-    IS_OK(directory_make_private(path));
+    make_control();
     CHECK(!run_waits(run));
-    snprintf(path, sizeof path, "%s/control/lock", run);
-    IS_OK(file_lock_take(&lock, path));
+    hold_lock(&lock);
     CHECK(run_waits(run));
     IS_OK(run_report_read(&report, run));
     EQUAL_INT(report.state, RUN_WAITS);
