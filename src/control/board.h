@@ -32,14 +32,15 @@ enum board_verdict { BOARD_SOUND,
 enum board_source { BOARD_BEGINNING, BOARD_CHECKPOINT, BOARD_MEMORY,
                     BOARD_PEER, BOARD_SOURCES };
 
-/* A rank says this of its copies in memory. */
+/* The costs of a rank's copies in memory, as the rank reports them. */
 struct copies_cost {
-    int64_t every;         /* steps from one to the next; 0: none was made */
-    int64_t ppm;           /* of the time, which they cost; 0: not known */
-    int64_t waited_ns;     /* that a step stands still until other nodes have
-                            * one; smoothed */
-    int64_t idle_ppm;      /* of the bytes that the node sent: while no rank of
-                            * it talked to others; -1: none were sent */
+    int64_t every;     /* steps from one copy to the next; 0: none was made */
+    int64_t ppm;       /* the share of the time that they cost; 0: not known */
+    int64_t waited_ns; /* how long a step waits until other nodes have its
+                        * copy; smoothed */
+    int64_t idle_ppm;  /* the share of the node's bytes that it sent while none
+                        * of its ranks was in a call that sends to other nodes;
+                        * -1: it sent none */
 };
 
 struct board_page {

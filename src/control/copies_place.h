@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* copies_place.h - which nodes keep copies of which ranks' state, where all of
- * them are here from the beginning: as a supervisor decides it. */
+/* copies_place.h - which nodes keep copies of which ranks' state: the choice of
+ * a supervisor that has all nodes from the beginning. */
 #ifndef LOCKSTEP_CONTROL_COPIES_PLACE_H
 #define LOCKSTEP_CONTROL_COPIES_PLACE_H
 

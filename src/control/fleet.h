@@ -118,12 +118,13 @@ void fleet_blame(struct fleet *fleet, int rank);
 void fleet_quarantine(struct fleet *fleet, int rank);
 
 /* fleet_records.c */
-/* Brings the board what agents have of their ranks' calls, the newest first, in
- * bounded time: those of a rank on a lost node stay as it reported them. */
+/* Asks the agents for their ranks' calls, the newest first, and writes them to
+ * the board, in bounded time. Those of a rank on a lost node stay as its last
+ * report had them. */
 void fleet_records(struct fleet *fleet);
 void fleet_take_records(struct fleet *fleet, int index, const char *bytes,
                         size_t length);
-/* A call of another machine by this one's clock. */
+/* Notes a call of another machine, with the times of this one's clock. */
 void fleet_note_call(struct flight *flight, const struct flight_entry *said,
                      int64_t ahead_ns);
 /* A time of another machine by this one's clock; 0: none, or none that makes

@@ -36,8 +36,8 @@ struct forecast {
     int exact_position;     /* of the pipe, where that is */
     enum recompute recompute; /* of that rank */
     bool walked;            /* its steps are the executor's own lists */
-    double state_bytes[WALKED_PIPE]; /* of them: of a copy of the state of each
-                             * pipe rank */
+    double state_bytes[WALKED_PIPE]; /* bytes of a copy of the state, for each
+                             * pipe rank; only where `walked` */
     bool uneven;            /* the configuration has mesh.layers, which a
                              * search leaves out */
     struct hunting *hunting; /* borrowed; NULL: this forecast stands alone */
