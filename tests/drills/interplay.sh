@@ -325,11 +325,13 @@ gathered() { # RUN
 
 # The same features under a supervisor: all ranks are killed at once in a step,
 # and go on from their copies in memory, of each step or of every third, or from
-# a checkpoint: at most as many steps are done again. Some have spares, some late
-# data or a save that fails. A fault comes again in every process, so only without
-# one.
+# a checkpoint: at most as many steps are done again. With checkpoint.local later
+# seeds have a copy of every fifth or seventh step, and checkpoints of every fourth
+# that are newer. Some have spares, some late data or a save that fails. A fault
+# comes again in every process, so only without one.
 kept() { # SEED
     local every=$((1 + $1 % 2 * 2)) spares=() words at=9
+    [ "$1" -lt 210000 ] || [ ${#apart[@]} -eq 0 ] || every=$((5 + $1 % 2 * 2))
     # The fault counts passes, and a step that is made twice has two: a run that is
     # killed every three steps may never have a copy that is whole.
     case $(head -n 1 drawn) in
