@@ -416,6 +416,13 @@ draw() { # SEED
                     " model.attention_bias=true model.mlp_bias=true"
             return text
         }
+        # Keys of latent heads that are multiples of 8, as tensor cores have them.
+        function octets(text,   rope) {
+            rope = text ~ /mla.rope=2/ ? 2 : 6
+            sub(/mla.nope=[0-9]/, "mla.nope=" \
+                (text ~ /mla.nope=3/ ? 8 : 16) - rope, text)
+            return text
+        }
         function targets() {
             if (family == "gpt2") return "c_attn c_proj c_fc"
             if (family == "starcoder2") return "q_proj v_proj o_proj c_fc c_proj"
@@ -488,7 +495,7 @@ draw() { # SEED
         # legal.
         function attends() {
             if (int(seed / 5) % 4 == 0) return " numerics.attention=own"
-            return int(seed / 5) % 2 && dtype ~ /^b/ && family !~ latent && \
+            return int(seed / 5) % 2 && dtype ~ /^b/ && \
                 extra !~ /attention_dropout=0.2/ ? \
                 " numerics.attention=flash" : ""
         }
@@ -530,8 +537,9 @@ draw() { # SEED
                 seed % 5 == 3 && dtype !~ /64/
             if (library && dtype ~ /^b/) {
                 chosen = width == heads * head
-                head = head < 6 ? 8 : 16
+                head = family ~ latent ? 0 : head < 6 ? 8 : 16
                 if (chosen) width = heads * head
+                special = octets(special)
             }
             fast = seed % 8 == 6 && \
                 (dtype ~ /32/ || library && dtype ~ /^b/)
