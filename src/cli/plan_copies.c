@@ -27,7 +27,7 @@ static bool is_there(const struct forecast *f, int rank, int node)
 
     for (int r = rank / each * each; r < rank; r++)
         if (state_copies_same(&f->layout, &f->shape, r, rank)) return true;
-    for (int r = node * each; r < (node + 1) * each; r++)
+    for (int r = node * each; r < layout_node_end(&f->layout, node); r++)
         if (state_copies_same(&f->layout, &f->shape, r, rank)) return true;
     return false;
 }
@@ -35,22 +35,21 @@ static bool is_there(const struct forecast *f, int rank, int node)
 static double node_bytes(const struct forecast *f, int node,
                          const int partners[PARTNERS_MOST])
 {
-    const int each = f->layout.per_node;
+    const int begin = node * f->layout.per_node;
     double bytes = 0;
 
-    for (int r = node * each; r < (node + 1) * each; r++)
+    for (int r = begin; r < layout_node_end(&f->layout, node); r++)
         for (int i = 0; i < PARTNERS_MOST; i++)
             if (partners[i] >= 0 && !is_there(f, r, partners[i]))
                 bytes += bytes_of(f, r);
     return bytes;
 }
 
-/* A run has no more nodes; of those that are more, the first ones stand for
- * all. */
+/* A run has at most NODES_MOST nodes; of a larger plan the first NODES_MOST
+ * stand for all. */
 static int nodes_of(const struct forecast *f)
 {
-    const int nodes = f->layout.per_node < f->ranks
-                          ? f->ranks / f->layout.per_node : 1;
+    const int nodes = layout_nodes(&f->layout);
 
     return nodes < NODES_MOST ? nodes : NODES_MOST;
 }

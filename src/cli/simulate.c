@@ -211,7 +211,7 @@ static status play(struct played *p, struct arguments *arguments)
     TRY(forecast_steps(f, &p->steps));
     TRY(perturb_step(&p->step, &p->perturb, &p->steps, &cost,
                      arguments_has(arguments, "unfold")));
-    p->nodes = (f->ranks + f->layout.per_node - 1) / f->layout.per_node;
+    p->nodes = layout_nodes(&f->layout);
     p->fails = p->perturb.failures.per_node_day > 0;
     if (p->fails)
         reliability_of(&p->reliability, &p->perturb.failures, p->nodes);

@@ -126,6 +126,18 @@ static inline int layout_sharers(const struct layout *layout)
     return layout_sharing(layout) *
            (layout->as == AS_LOCKSTEP ? 1 : layout->context);
 }
+/* Nodes that the ranks fill one after the other: the last may have fewer. */
+static inline int layout_nodes(const struct layout *layout)
+{
+    return (layout_ranks(layout) + layout->per_node - 1) / layout->per_node;
+}
+/* The rank behind the last one of a node. */
+static inline int layout_node_end(const struct layout *layout, int node)
+{
+    const int ranks = layout_ranks(layout), end = (node + 1) * layout->per_node;
+
+    return end < ranks ? end : ranks;
+}
 /* Its axes, and which of them divide the experts. ERR_CONFIG: mesh_fold. */
 status layout_mesh(const struct layout *layout, struct mesh *mesh);
 /* The numerics grid that Lockstep takes for it and a batch: its own, or one

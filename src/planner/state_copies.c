@@ -254,7 +254,8 @@ status state_copies_place(struct state_copies *out, const struct steps *steps,
                           const struct cost *cost,
                           const struct copies_sent *sent)
 {
-    const int team = pipe_team(cost->layout), each = cost->layout->per_node;
+    const struct layout *l = cost->layout;
+    const int team = pipe_team(l), each = l->per_node;
     const double rate = copies_rate(cost, sent->streams);
     double bytes = 0;
     status result = OK;
@@ -262,13 +263,13 @@ status state_copies_place(struct state_copies *out, const struct steps *steps,
     *out = (struct state_copies){.node_bytes = 0};
     for (int n = 0; n < sent->nodes && result == OK; n++) {
         struct load load = {.first = n * each / team,
-                            .last = ((n + 1) * each - 1) / team};
+                            .last = (layout_node_end(l, n) - 1) / team};
         const int next = (n + 1) * each / team;
 
         if (sent->node_bytes[n] > bytes) bytes = sent->node_bytes[n];
         /* Nodes inside one list do the same. */
         if (n + 1 < sent->nodes && next == load.first &&
-            ((n + 2) * each - 1) / team == load.last)
+            (layout_node_end(l, n + 1) - 1) / team == load.last)
             continue;
         if (bytes > 0)
             result = place_node(out, steps, rate, &load, bytes);

@@ -56,6 +56,10 @@ slow="$asked --machine cpu,nic_rate=1e6 --copies 1"
     same "replicas send nothing" "$(value node_bytes $quick --set zero=ddp)" 0
     same "one node has no partner" \
         "$(value partners plan small.yaml --ranks 2 --nodes 1 --time --machine cpu --copies 1)" 0
+    # Three ranks of which a node has two.
+    same "the last node has fewer ranks" "$(value partners plan small.yaml --ranks 3 --time \
+        --machine cpu --copies 1 --set train.batch=12 --set mesh.data=3 \
+        --set numerics.grid_data=3)" 1
     more "states of a device take a pass" 0 \
         "$(value pass_s plan small.yaml --ranks 2 --nodes 2 --time --machine h100 --copies 1)"
 }
