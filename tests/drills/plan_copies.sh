@@ -25,6 +25,12 @@ more() {
     if [ -n "$2" ] && [ -n "$3" ] && awk "BEGIN { exit !($2 < $3) }"; then ok "$1"
     else bad "$1" "${2:-none} and ${3:-none}" err; fi
 }
+# near NAME A B: two numbers above 0, no more than 1% apart.
+near() {
+    if awk -v a="$2" -v b="$3" 'BEGIN { exit !(a > 0 && b > 0 && a / b > 0.99 && a / b < 1.01) }'
+    then ok "$1"
+    else bad "$1" "${2:-none} and ${3:-none}" err; fi
+}
 same() {
     if [ "$2" = "$3" ] && [ -n "$2" ]; then ok "$1"
     else bad "$1" "${2:-none}, not ${3:-none}" err; fi
@@ -60,6 +66,18 @@ slow="$asked --machine cpu,nic_rate=1e6 --copies 1"
     same "the last node has fewer ranks" "$(value partners plan small.yaml --ranks 3 --time \
         --machine cpu --copies 1 --set train.batch=12 --set mesh.data=3 \
         --set numerics.grid_data=3)" 1
+    # A step of 262,144 micro-batches is too long for lists: its copies are counted in closed form.
+    for axis in tensor pipe; do
+        lists="plan small.yaml --ranks 4 --nodes 2 --time --machine cpu --copies 1 --set mesh.$axis=2"
+        stages="$lists --set train.batch=262144 --set train.micro_batch=1"
+        lockstep $stages --json >json 2>err
+        if grep -q '"step_by": "stages"' json; then ok "mesh.$axis=2: whole stages"
+        else bad "mesh.$axis=2: whole stages" "not" err; fi
+        for key in bytes node_bytes; do
+            near "mesh.$axis=2: $key of lists and of stages" "$(value $key $lists)" \
+                "$(value $key $stages)"
+        done
+    done
     more "states of a device take a pass" 0 \
         "$(value pass_s plan small.yaml --ranks 2 --nodes 2 --time --machine h100 --copies 1)"
 }
