@@ -138,7 +138,7 @@ int layout_division(const struct layout *l, int zero)
     const bool shards = l->whole_shards && !(zero < 3 && l->parts[zero]);
 
     if (!shards) return layout_sharers(l);
-    return l->shard * l->expert * (l->as == AS_LOCKSTEP ? 1 : l->context);
+    return layout_shards(l) * l->expert;
 }
 
 status layout_mesh(const struct layout *l, struct mesh *mesh)

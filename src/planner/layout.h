@@ -120,11 +120,16 @@ static inline int layout_sharing(const struct layout *layout)
 {
     return layout->data * layout->shard * layout->expert;
 }
-/* Ranks that ZeRO divides over: other programs take context ranks, too. */
+/* Ranks of a shard group: programs other than Lockstep take context ranks, too,
+ * which hold the same weights (Megatron-Core, torchtitan). */
+static inline int layout_shards(const struct layout *layout)
+{
+    return layout->shard * (layout->as == AS_LOCKSTEP ? 1 : layout->context);
+}
+/* Ranks that ZeRO divides over. */
 static inline int layout_sharers(const struct layout *layout)
 {
-    return layout_sharing(layout) *
-           (layout->as == AS_LOCKSTEP ? 1 : layout->context);
+    return layout->data * layout_shards(layout) * layout->expert;
 }
 /* Nodes that the ranks fill one after the other: the last may have fewer. */
 static inline int layout_nodes(const struct layout *layout)
@@ -182,10 +187,7 @@ double layout_block_dense(const struct layout *layout,
 struct block_learns { double dense, experts; };
 struct block_learns layout_block_learns(const struct layout *layout,
                                         const struct shape *shape);
-/* Ranks over which what `zero` names is divided: weights, gradients, states.
- * Programs other than Lockstep divide over context ranks, too, which hold the
- * same weights (groups of data and context ranks of Megatron-Core and
- * torchtitan). */
+/* Ranks over which what `zero` names is divided: weights, gradients, states. */
 int layout_division(const struct layout *layout, int zero);
 /* The stage that a rank of the pipe has as its chunk: in a V, the last rank's
  * two follow each other. */

@@ -17,11 +17,10 @@ struct group_shape data_group(const struct layout *l)
 
 struct group_shape shard_group(const struct layout *l)
 {
-    const struct group_shape shard = group_of(l, CAUSE_SHARD);
+    const enum cause inner = l->as == AS_LOCKSTEP ? CAUSE_SHARD
+                                                  : CAUSE_CONTEXT;
 
-    if (l->as == AS_LOCKSTEP) return shard;
-    return (struct group_shape){l->context * l->shard,
-                                group_of(l, CAUSE_CONTEXT).stride};
+    return (struct group_shape){layout_shards(l), group_of(l, inner).stride};
 }
 
 struct group_shape expert_data_group(const struct layout *l)
@@ -64,7 +63,7 @@ static double cost_between_copies(const struct cost *cost, enum collective op,
 
     if (!l->whole_shards) return 0;
     return cost_collective(cost, op, group_of(l, CAUSE_DATA),
-                           bytes / shard_group(l).ranks, guessed);
+                           bytes / layout_shards(l), guessed);
 }
 
 double cost_reduction(const struct cost *cost, double dense_bytes,
