@@ -45,12 +45,13 @@ static const struct work_row work_rows[] = {
 enum { WORK_ROWS = sizeof work_rows / sizeof *work_rows, WAYS = 2, TYPES = 2 };
 
 /* So many heads that each width's leaves divide them: a power of two. */
-static int64_t heads_of(int64_t most, int64_t width)
+static int64_t heads_of(int64_t width)
 {
     int64_t heads = 1;
 
-    while (2 * heads * width <= most) heads *= 2;
-    return width < 32 ? 16 : heads;
+    if (width < 32) return 16;
+    while (2 * heads * width <= 1024) heads *= 2;
+    return heads;
 }
 
 /* The job of one size. Attention has sequences of together 512 tokens. */
@@ -63,7 +64,7 @@ static struct bench_case job_of(const struct work_row *row, int64_t rows,
         job.size[0] = rows < 512 ? 512 / rows : 1;
         job.size[1] = rows;
         job.size[2] = 0;
-        job.size[3] = heads_of(1024, width);
+        job.size[3] = heads_of(width);
         job.size[4] = width;
     } else if (row->work == WORK_ROTATE) {
         job.size[0] = TOKENS_TURNED;

@@ -60,15 +60,16 @@ static status send_copies(struct plan_copies *out, const struct forecast *f,
     static int partners[NODES_MOST][PARTNERS_MOST];
     static double bytes[NODES_MOST];
     const struct cost cost = forecast_cost(f);
+    const int nodes = nodes_of(f);
 
-    copies_place(out->nodes, replicas, partners, out->survives);
+    copies_place(nodes, replicas, partners, out->survives);
     for (int i = 0; i < PARTNERS_MOST; i++)
         out->partners += partners[0][i] >= 0;
     if (out->partners == 0) return OK;
-    for (int n = 0; n < out->nodes; n++)
+    for (int n = 0; n < nodes; n++)
         bytes[n] = node_bytes(f, n, partners[n]);
     return state_copies_place(&out->sent, steps, &cost, &(struct copies_sent){
-        bytes, out->nodes, out->partners});
+        bytes, nodes, out->partners});
 }
 
 static void find_largest(struct plan_copies *out, const struct forecast *f)
@@ -117,7 +118,6 @@ status plan_copies_find(struct plan_copies *out,
     if (f->layout.as != AS_LOCKSTEP)
         FAIL(ERR_USAGE, "--copies: Lockstep alone keeps copies of its state; "
                         "leave --as out");
-    out->nodes = nodes_of(f);
     find_largest(out, f);
     TRY(send_copies(out, f, steps, (int)replicas));
     out->cheap_every = memory_copy_steps(cost_of(out), step_s);
@@ -135,7 +135,7 @@ static double share_of_time(const struct plan_copies *c, double step_s)
     return cost_of(c) / (step_s * (double)c->every);
 }
 
-/* The part of the bytes that leave a node. */
+/* The share of the bytes leaving a node that travels in idle time. */
 static double idle_share(const struct plan_copies *c)
 {
     return c->sent.travel_s > 0 ? 1 - c->sent.wait_s / c->sent.travel_s : 1;
@@ -176,7 +176,7 @@ void plan_copies_print(const struct plan_copies *c, double step_s)
     print_travel(c);
     if (c->pass_s > 0)
         printf("  a rank stands still for %.4g s to make one\n", c->pass_s);
-    printf("  they cost %.3g%% of the time; K %lld is the smallest that costs "
+    printf("  they cost %.2f%% of the time; K %lld is the smallest that costs "
            "no more than 1%%\n", 100 * share_of_time(c, step_s),
            (long long)c->cheap_every);
     if (c->survives[0] != '\0') printf("  %s\n", c->survives);

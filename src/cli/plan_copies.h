@@ -11,7 +11,7 @@ struct plan_copies {
     bool asked;
     int64_t every;         /* steps from copy to copy */
     int64_t cheap_every;   /* fewest that keep the cost below 1 percent */
-    int nodes, partners;   /* other nodes that have each copy */
+    int partners;          /* other nodes that keep a copy of each rank */
     double bytes;          /* of the largest rank's copy */
     double pass_s;         /* that this rank stands still to make it */
     struct state_copies sent; /* owned */

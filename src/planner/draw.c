@@ -2,6 +2,8 @@
 /* draw.c - the predicted step as an SVG. */
 #include "planner/draw.h"
 
+#include <stdio.h>
+
 #include "base/file.h"
 
 enum { WIDTH = 1200, LEFT = 110, ROW = 18, GAP = 6, TOP = 60,
@@ -34,6 +36,25 @@ static double end_of(const struct steps *steps,
     return end;
 }
 
+/* A bar of a row, in seconds; `end`: of the picture. */
+struct bar {
+    double begin, end;
+    const char *colour, *title;
+};
+
+static status draw_bar(const struct bar *bar, double end, int y,
+                       struct text *out)
+{
+    const double scale = (WIDTH - LEFT - 10) / end;
+
+    return text_printf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" "
+                            "height=\"%d\" fill=\"%s\"><title>%s: %.4g ms"
+                            "</title></rect>\n",
+                       LEFT + bar->begin * scale, y,
+                       (bar->end - bar->begin) * scale, ROW - 2, bar->colour,
+                       bar->title, 1e3 * (bar->end - bar->begin));
+}
+
 static status draw_resource(const struct steps *steps, double end, int rank,
                             int resource, int y, struct text *out)
 {
@@ -43,17 +64,15 @@ static status draw_resource(const struct steps *steps, double end, int rank,
                     y + ROW - 5, rank, clock_resource_names[resource]));
     for (int i = 0; i < list->count; i++) {
         const struct timed *t = &list->items[i];
-        const double scale = (WIDTH - LEFT - 10) / end;
+        char title[96];
 
         if (t->resource != resource || t->end <= t->begin) continue;
-        TRY(text_printf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" "
-                             "height=\"%d\" fill=\"%s\"><title>%s stage %d, "
-                             "micro-batch %d: %.4g ms</title></rect>\n",
-                        LEFT + t->begin * scale, y,
-                        (t->end - t->begin) * scale, ROW - 2,
-                        colours[steps->items[t->kind]],
-                        step_item_names[steps->items[t->kind]], t->stage,
-                        t->microbatch, 1e3 * (t->end - t->begin)));
+        snprintf(title, sizeof title, "%s stage %d, micro-batch %d",
+                 step_item_names[steps->items[t->kind]], t->stage,
+                 t->microbatch);
+        TRY(draw_bar(&(struct bar){t->begin, t->end,
+                                   colours[steps->items[t->kind]], title},
+                     end, y, out));
     }
     return OK;
 }
@@ -62,7 +81,6 @@ static status draw_resource(const struct steps *steps, double end, int rank,
 static status draw_copies(const struct state_copies *copies, double end,
                           int rank, int *y, struct text *out)
 {
-    const double scale = (WIDTH - LEFT - 10) / end;
     bool any = false;
 
     for (int i = 0; i < copies->span_count; i++) {
@@ -70,14 +88,12 @@ static status draw_copies(const struct state_copies *copies, double end,
 
         if (rank < s->first || rank > s->last) continue;
         any = true;
-        TRY(text_printf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" "
-                             "height=\"%d\" fill=\"%s\"><title>copy of the "
-                             "state, %s: %.4g ms</title></rect>\n",
-                        LEFT + s->begin * scale, *y,
-                        (s->end - s->begin) * scale, ROW - 2,
-                        s->waited_for ? "#c02020" : "#5fb0a0",
-                        s->waited_for ? "waited for" : "in idle time",
-                        1e3 * (s->end - s->begin)));
+        TRY(draw_bar(&(struct bar){
+                         s->begin, s->end,
+                         s->waited_for ? "#c02020" : "#5fb0a0",
+                         s->waited_for ? "copy of the state, waited for"
+                                       : "copy of the state, in idle time"},
+                     end, *y, out));
     }
     if (!any) return OK;
     TRY(text_printf(out, "<text x=\"4\" y=\"%d\">rank %d copies</text>\n",

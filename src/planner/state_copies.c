@@ -52,7 +52,7 @@ bool state_copies_same(const struct layout *l, const struct shape *s, int a,
         {CAUSE_SHARD, divided},
         {CAUSE_DATA, divided && (!l->whole_shards || l->parts[1])}};
 
-    for (int i = 0; i < 6; i++)
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
         if (axes[i].cuts &&
             along(l, axes[i].axis, a) != along(l, axes[i].axis, b))
             return false;
@@ -71,16 +71,16 @@ struct usage {
 
 static status use(struct usage *usage, const struct timed *item, double share)
 {
-    void *changes = usage->changes;
+    const struct change both[] = {{item->begin, share}, {item->end, -share}};
 
-    TRY(memory_next(&changes, &usage->capacity, usage->count, 256,
-                    sizeof *usage->changes));
-    usage->changes = changes;
-    usage->changes[usage->count++] = (struct change){item->begin, share};
-    TRY(memory_next(&changes, &usage->capacity, usage->count, 256,
-                    sizeof *usage->changes));
-    usage->changes = changes;
-    usage->changes[usage->count++] = (struct change){item->end, -share};
+    for (int i = 0; i < 2; i++) {
+        void *changes = usage->changes;
+
+        TRY(memory_next(&changes, &usage->capacity, usage->count, 256,
+                        sizeof *usage->changes));
+        usage->changes = changes;
+        usage->changes[usage->count++] = both[i];
+    }
     return OK;
 }
 
@@ -267,7 +267,8 @@ status state_copies_place(struct state_copies *out, const struct steps *steps,
         const int next = (n + 1) * each / team;
 
         if (sent->node_bytes[n] > bytes) bytes = sent->node_bytes[n];
-        /* Nodes inside one list do the same. */
+        /* Nodes whose ranks are in the same lists differ in bytes alone: the
+         * one that sends most stands for them. */
         if (n + 1 < sent->nodes && next == load.first &&
             (layout_node_end(l, n + 1) - 1) / team == load.last)
             continue;
