@@ -99,14 +99,14 @@ const struct machine_preset machine_presets[] = {
       [M_PEAK_32] = 19.5e12, [M_PEAK_16] = 312e12, [M_PEAK_8] = 312e12,
       [M_MEMORY_BYTES] = OFFERED(39.39), [M_MEMORY_RATE] = 1.555e12,
       [M_LINK_RATE] = 300e9, [M_NIC_RATE] = 25e9, [M_WATTS] = 800},
-     REPORTED, NULL, NULL},
+     {[M_MEMORY_BYTES] = REPORTED}},
     {"a100-80", "A100 SXM, 80 GB, HDR InfiniBand", DATASHEET, FIT,
      {[M_NICS] = 8, [M_GEMM] = 0.86, [M_GEMM_HALF] = 4, [M_ATTENTION] = 0.6,
       [M_MEMORY] = 0.799, [M_LINK] = 0.734, [M_NIC] = 0.462, [M_STEP] = 0.001,
       [M_PEAK_32] = 19.5e12, [M_PEAK_16] = 312e12, [M_PEAK_8] = 312e12,
       [M_MEMORY_BYTES] = OFFERED(79.15), [M_MEMORY_RATE] = 2.039e12,
       [M_LINK_RATE] = 300e9, [M_NIC_RATE] = 25e9, [M_WATTS] = 800},
-     REPORTED, NULL, NULL},
+     {[M_MEMORY_BYTES] = REPORTED}},
     {"h100", "H100 SXM, 80 GB, NDR InfiniBand", DATASHEET, FIT,
      {[M_NICS] = 8, [M_GEMM] = 0.6, [M_GEMM_HALF] = 13.5, [M_ATTENTION] = 0.4,
       [M_MEMORY] = 0.663, [M_LINK] = 0.608, [M_NIC] = 0.536, [M_STEP] = 0.0195,
@@ -114,7 +114,7 @@ const struct machine_preset machine_presets[] = {
       [M_MEMORY_BYTES] = OFFERED(79.11), [M_MEMORY_RATE] = 3.35e12,
       [M_LINK_RATE] = 450e9, [M_NIC_RATE] = 50e9, [M_HOST_RATE] = 50e9,
       [M_WATTS] = 1300},
-     REPORTED, NULL, NULL},
+     {[M_MEMORY_BYTES] = REPORTED}},
     {"h100-96", "H100, 96 GB HBM2e at 500 W, 400 Gb/s a device", DATASHEET,
      FIT,
      {[M_NICS] = 8, [M_GEMM] = 0.483, [M_GEMM_HALF] = 252,
@@ -124,9 +124,9 @@ const struct machine_preset machine_presets[] = {
       [M_MEMORY_BYTES] = OFFERED(0.989 * 96), [M_MEMORY_RATE] = 2.4e12,
       [M_LINK_RATE] = 450e9, [M_NIC_RATE] = 50e9, [M_HOST_RATE] = 50e9,
       [M_WATTS] = 1000},
-     REPORTED,
-     "3 of 3.35 TB/s measured on an H100 (Hugging Face, The Smol Training "
-     "Playbook, 2025-10), assumed for HBM2e", NULL},
+     {[M_MEMORY_BYTES] = REPORTED,
+      [M_MEMORY] = "3 of 3.35 TB/s measured on an H100 (Hugging Face, The Smol "
+                   "Training Playbook, 2025-10), assumed for HBM2e"}},
     {"h200", "H200 SXM, 141 GB, NDR InfiniBand", DATASHEET, FROM_H100,
      {[M_NICS] = 8, [M_GEMM] = 0.6, [M_GEMM_HALF] = 13.5, [M_ATTENTION] = 0.4,
       [M_MEMORY] = 0.663, [M_LINK] = 0.608, [M_NIC] = 0.536, [M_STEP] = 0.0195,
@@ -134,7 +134,7 @@ const struct machine_preset machine_presets[] = {
       [M_MEMORY_BYTES] = OFFERED(139.8), [M_MEMORY_RATE] = 4.8e12,
       [M_LINK_RATE] = 450e9, [M_NIC_RATE] = 50e9, [M_HOST_RATE] = 50e9,
       [M_WATTS] = 1300},
-     REPORTED, NULL, NULL},
+     {[M_MEMORY_BYTES] = REPORTED}},
     {"b200", "B200 SXM, 180 GB, NDR InfiniBand", DATASHEET, FROM_H100,
      {[M_NICS] = 8, [M_GEMM] = 0.6, [M_GEMM_HALF] = 13.5, [M_ATTENTION] = 0.4,
       [M_MEMORY] = 0.663, [M_LINK] = 0.608, [M_NIC] = 0.92, [M_STEP] = 0.0195,
@@ -143,7 +143,7 @@ const struct machine_preset machine_presets[] = {
       [M_MEMORY_BYTES] = OFFERED(178.35), [M_MEMORY_RATE] = 8e12,
       [M_LINK_RATE] = 900e9, [M_NIC_RATE] = 50e9, [M_HOST_RATE] = 50e9,
       [M_WATTS] = 1800},
-     REPORTED, NULL, NCCL_PORTS},
+     {[M_MEMORY_BYTES] = REPORTED, [M_NIC] = NCCL_PORTS}},
     {"gb200", "GB200 NVL72, 186 GB", DATASHEET, FROM_H100,
      {[M_DEVICES] = 72, [M_NICS] = 72,
       [M_GEMM] = 0.6, [M_GEMM_HALF] = 13.5, [M_ATTENTION] = 0.4,
@@ -153,7 +153,7 @@ const struct machine_preset machine_presets[] = {
       [M_MEMORY_BYTES] = OFFERED(184.31),
       [M_MEMORY_RATE] = 8e12, [M_LINK_RATE] = 900e9, [M_NIC_RATE] = 50e9,
       [M_HOST_RATE] = 450e9, [M_HOST_BYTES] = 240e9, [M_WATTS] = 1700},
-     REPORTED, NULL, NCCL_PORTS},
+     {[M_MEMORY_BYTES] = REPORTED, [M_NIC] = NCCL_PORTS}},
     {"mi300x", "MI300X, 192 GB, 400 Gb/s a device", DATASHEET, FROM_H100,
      {[M_NICS] = 8,
       [M_PEAK_32] = 163e12, [M_PEAK_16] = 1307e12, [M_PEAK_8] = 2610e12,
@@ -162,7 +162,7 @@ const struct machine_preset machine_presets[] = {
       [M_GEMM] = 0.4, [M_GEMM_HALF] = 13.5,
       [M_MEMORY] = 0.663, [M_NIC] = 0.536, [M_STEP] = 0.0195,
       [M_WATTS] = 1300},
-     REPORTED, NULL, NULL},
+     {[M_MEMORY_BYTES] = REPORTED}},
     {"tpu-v4", "TPU v4, 32 GiB, slices of a torus", DATASHEET, FIT,
      {[M_DEVICES] = 4096, [M_LINK_AXES] = 3,
       [M_GEMM] = 0.8, [M_GEMM_HALF] = 4, [M_ATTENTION] = 0.507,
@@ -170,7 +170,7 @@ const struct machine_preset machine_presets[] = {
       [M_PEAK_32] = 69e12, [M_PEAK_16] = 275e12, [M_PEAK_8] = 275e12,
       [M_MEMORY_BYTES] = 34359738368.0, [M_MEMORY_RATE] = 1.228e12,
       [M_LINK_RATE] = 270e9, [M_NIC_RATE] = 3.125e9, [M_WATTS] = 300},
-     NULL, NULL, NULL},
+     {NULL}},
     {"cpu", "one core of an AVX2 server, 4 GiB each, 10 GbE", "assumed; run "
      "`lockstep calibrate` on yours", "assumed; run `lockstep calibrate`",
      {[M_DEVICES] = 2, [M_NICS] = 1, [M_PEAK_32] = 9.6e10, [M_PEAK_16] = 9.6e10,
@@ -181,7 +181,7 @@ const struct machine_preset machine_presets[] = {
       [M_LAUNCH] = 1e-6, [M_GAP] = 1e-9, [M_STEP] = 1e-4,
       [M_LINK_LATENCY] = 2e-6,
       [M_NIC_LATENCY] = 5e-5, [M_NOISE] = 0.03, [M_WATTS] = 8},
-     NULL, NULL, NULL},
+     {NULL}},
 };
 const int machine_preset_count =
     (int)(sizeof machine_presets / sizeof *machine_presets);
@@ -212,16 +212,14 @@ void machine_from_preset(struct machine *machine,
     snprintf(machine->name, sizeof machine->name, "%s", preset->name);
     for (int i = 0; i < M_CONSTANTS; i++) {
         const bool own = preset->value[i] != 0;
-        const char *other = i == M_MEMORY_BYTES ? preset->memory
-                            : i == M_MEMORY     ? preset->reached
-                            : i == M_NIC        ? preset->ports : NULL;
+        const char *apart = preset->apart[i];
 
         machine->value[i] = own ? preset->value[i] : usual[i];
         machine->mark[i] = assumed || !own             ? MARK_ASSUMED
-                           : is_fitted(i) && other == NULL ? MARK_FITTED
+                           : is_fitted(i) && apart == NULL ? MARK_FITTED
                                                        : MARK_DATASHEET;
         machine->source[i] =
-            other != NULL ? other
+            apart != NULL ? apart
             : machine->mark[i] == MARK_DATASHEET ? preset->source
             : machine->mark[i] == MARK_FITTED  ? preset->fit
             : assumed                          ? preset->source

@@ -134,9 +134,8 @@ struct machine {
 struct machine_preset {
     const char *name, *title, *source, *fit;
     double value[M_CONSTANTS]; /* 0: the usual value (machine.c) */
-    const char *memory;        /* source of memory_bytes; NULL: `source` */
-    const char *reached;       /* source of memory; NULL: `fit` */
-    const char *ports;         /* source of nic; NULL: `fit` */
+    const char *apart[M_CONSTANTS]; /* sources of their own; NULL: `source`, or
+                                     * `fit` of what is fitted */
 };
 extern const struct machine_preset machine_presets[];
 extern const int machine_preset_count;

@@ -174,7 +174,7 @@ TEST(memory_is_what_a_process_gets)
         const char *at = gb;
         double named = 0;
 
-        if (preset->memory == NULL || gb == NULL) continue;
+        if (preset->apart[M_MEMORY_BYTES] == NULL || gb == NULL) continue;
         while (at > preset->title && at[-1] >= '0' && at[-1] <= '9') at--;
         named = atof(at);
         CHECK(preset->value[M_MEMORY_BYTES] < named * 0x1p30);
