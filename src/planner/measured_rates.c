@@ -69,20 +69,35 @@ static bool works_have(const struct works *of, const struct measured_work *w)
            (w->threads > 1) == of->threaded;
 }
 
-/* Two measured sizes around another one, or the nearest one twice. */
-struct around { double below, above; };
+/* Two measured sizes around another one, or the nearest one twice, with the row
+ * of each: the last one, where several have that size. */
+struct around {
+    double below, above;
+    const struct measured_work *low, *high;
+};
 
-static void around_add(struct around *a, double measured, double size)
+static void around_add(struct around *a, const struct measured_work *row,
+                       double measured, double size)
 {
-    if (measured <= size && measured > a->below) a->below = measured;
-    if (measured >= size && (a->above <= 0 || measured < a->above))
+    if (measured <= size && (a->low == NULL || measured >= a->below)) {
+        a->below = measured;
+        a->low = row;
+    }
+    if (measured >= size && (a->high == NULL || measured <= a->above)) {
         a->above = measured;
+        a->high = row;
+    }
 }
 
 static void around_end(struct around *a)
 {
-    if (a->below <= 0) a->below = a->above;
-    if (a->above <= 0) a->above = a->below;
+    if (a->low == NULL) {
+        a->below = a->above;
+        a->low = a->high;
+    } else if (a->high == NULL) {
+        a->above = a->below;
+        a->high = a->low;
+    }
 }
 
 /* How far a size is from `below`, as a share of the octaves between both. */
@@ -95,23 +110,19 @@ static double around_share(const struct around *a, double size)
 /* The logarithm of the rate with rows of a width that was measured. */
 static double rate_of_width(const struct works *of, double rows, double width)
 {
-    struct around a = {0, 0};
-    double rates[2] = {0, 0};
+    struct around a = {0, 0, NULL, NULL};
 
-    for (int pass = 0; pass < 2; pass++) {
-        for (int i = 0; i < of->machine->work_count; i++) {
-            const struct measured_work *w = &of->machine->works[i];
+    for (int i = 0; i < of->machine->work_count; i++) {
+        const struct measured_work *w = &of->machine->works[i];
 
-            if (!works_have(of, w) || (double)w->width != width) continue;
-            if (pass == 0) around_add(&a, (double)w->rows, rows);
-            if (pass == 1 && (double)w->rows == a.below)
-                rates[0] = math_log(w->amount / w->seconds);
-            if (pass == 1 && (double)w->rows == a.above)
-                rates[1] = math_log(w->amount / w->seconds);
-        }
-        around_end(&a);
+        if (works_have(of, w) && (double)w->width == width)
+            around_add(&a, w, (double)w->rows, rows);
     }
-    return rates[0] + around_share(&a, rows) * (rates[1] - rates[0]);
+    around_end(&a);
+    const double below = math_log(a.low->amount / a.low->seconds);
+    const double above = math_log(a.high->amount / a.high->seconds);
+
+    return below + around_share(&a, rows) * (above - below);
 }
 
 /* Straight lines between logarithms, along rows and then along widths: a
@@ -121,13 +132,15 @@ static double work_rate(const struct machine *machine, enum work work,
                         double rows, double width, int bits, int threads)
 {
     const struct works of = {machine, work, bits, threads > 1};
-    struct around a = {0, 0};
+    struct around a = {0, 0, NULL, NULL};
 
-    for (int i = 0; i < machine->work_count; i++)
-        if (works_have(&of, &machine->works[i]))
-            around_add(&a, (double)machine->works[i].width, width);
+    for (int i = 0; i < machine->work_count; i++) {
+        const struct measured_work *w = &machine->works[i];
+
+        if (works_have(&of, w)) around_add(&a, w, (double)w->width, width);
+    }
     around_end(&a);
-    if (a.below <= 0) return 0;
+    if (a.low == NULL) return 0;
     const double below = rate_of_width(&of, rows, a.below);
     const double above = rate_of_width(&of, rows, a.above);
 
