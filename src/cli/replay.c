@@ -272,28 +272,23 @@ static status read_all(struct replayed *out, const struct forecast *f,
                        struct steps *steps, const char *path)
 {
     const size_t ranks = (size_t)f->layout.pipe;
-    void *memory = NULL, *paths = NULL;
+    void *memory = NULL;
     struct replay_trace *readers;
-    char (*own)[PATH_BYTES];
     status result;
 
     TRY(memory_take(ranks, sizeof *readers, &memory));
     readers = memory;
-    TRY_GOTO(done, result, memory_take(ranks, sizeof *own, &paths));
-    own = paths;
     for (int i = 0; i < f->layout.pipe; i++) {
         readers[i].list = &steps->lists.lists[i];
-        readers[i].path = own[i];
         readers[i].rank = i;
         readers[i].ranks = f->layout.pipe;
-        TRY_GOTO(done, result, path_of(own[i], path, f, i));
+        TRY_GOTO(done, result, path_of(readers[i].path, path, f, i));
         TRY_GOTO(done, result, replay_trace_read(&readers[i]));
     }
     compare(out, &readers[0], steps);
     result = replay_steps(out, steps, readers);
 done:
     for (int i = 0; i < f->layout.pipe; i++) replay_trace_free(&readers[i]);
-    memory_free(paths);
     memory_free(memory);
     return result;
 }

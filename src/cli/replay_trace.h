@@ -5,12 +5,13 @@
 #ifndef LOCKSTEP_CLI_REPLAY_TRACE_H
 #define LOCKSTEP_CLI_REPLAY_TRACE_H
 
+#include "base/file.h"
 #include "planner/simulator.h"
 
 enum { REPLAY_STEPS_MOST = 64 };
 
 struct replay_trace {
-    const char *path;
+    char path[PATH_BYTES];
     struct timed_list *list;
     double *first, *last;    /* owned, [count], us; last < 0: not seen */
     double *waited;          /* owned, [count], us, of the step */

@@ -40,7 +40,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct timed_lists lists;
     struct replay_trace trace = {.ranks = 1};
-    char path[PATH_BYTES];
     size_t held;
 
     if (scratch_make()) {
@@ -48,8 +47,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         make_list(&lists.lists[0]);
     }
     scratch_put("trace.json", data, size);
-    CHECK(path_join(path, sizeof path, scratch, "trace.json") == OK);
-    trace.path = path;
+    CHECK(path_join(trace.path, sizeof trace.path, scratch, "trace.json") ==
+          OK);
     trace.list = &lists.lists[0];
     held = arena_bytes_out();
     if (replay_trace_read(&trace) == OK) check_times(&trace);
