@@ -44,26 +44,13 @@ for i in 1 2; do
     tc -n n$i qdisc add dev eth root tbf rate $RATE burst 256kb latency 20ms
 done
 """
-LOOPBACK = """\
-set -e
-ip link set lo up
-"$0" supervise config.yaml --run run --ranks 2 --listen 127.0.0.1:7077 \\
-    --token token "$@" >log 2>&1 &
-until [ -s token ] && grep -q listens log; do sleep 0.1; done
-for i in 1 2; do
-    "$0" agent --join 127.0.0.1:7077 --token token --slots 1 --name n$i \\
-        >log.$i 2>&1 &
-done
-wait %1
-wait
-"""
 
 
 def script(rate):
     if rate == "loopback":
-        return LOOPBACK
-    begin, end = safety.NODES.split('"$0" supervise', 1)
-    return begin + LIMIT + '"$0" supervise' + end
+        return "set -e\nip link set lo up\n" + safety.RUN.format(
+            address="127.0.0.1", inside="")
+    return safety.NETWORK + LIMIT + safety.RUN_ON_NODES
 
 
 def run(program, folder, rate, copies):
@@ -72,12 +59,8 @@ def run(program, folder, rate, copies):
                     "--copies", copies], cwd=folder, check=True,
                    capture_output=True, env={**os.environ, "RATE": rate})
     text = (folder / "run" / "log.txt").read_text(encoding="utf-8")
-    lines = (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8")
-    rows = [json.loads(line) for line in lines.splitlines()]
-    ends = {row["step"]: row["time_s"] for row in rows if "step_ms" in row}
+    steps = list(safety.steps_after(folder, LEFT_OUT).values())
     subprocess.run(["rm", "-rf", "run", "token"], cwd=folder, check=True)
-    steps = [1e3 * (end - ends[step - 1]) for step, end in ends.items()
-             if step > LEFT_OUT]
     said = {"waits_ms": r"([0-9.]+) ms waiting for other nodes",
             "idle_percent": r"([0-9.]+)% of the bytes travelled"}
     found = {key: re.findall(words, text) for key, words in said.items()}
@@ -100,10 +83,9 @@ def main():
     kinds = [("this, without copies", "this", "0")]
     kinds += [(f"{name}, with copies", name, "1") for name in programs]
     found = {kind: {"medians_ms": [], "said": []} for kind, _, _ in kinds}
-    safety.CONFIG = CONFIG
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        safety.prepare(programs["this"], folder, asked)
+        safety.prepare(programs["this"], folder, asked, CONFIG)
         for turn in range(asked.turns):
             first = turn % len(kinds)  # none of them always comes first
             for kind, program, copies in kinds[first:] + kinds[:first]:

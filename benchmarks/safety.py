@@ -50,8 +50,8 @@ LEFT_OUT = 4
 # Steps from one to the next; how many are left out: the first two copies touch
 # new pages of the other node.
 EVERY = {"save": (5, LEFT_OUT), "far": (3, 8)}
-# Two nodes of one rank each, and the supervisor on a bridge between them.
-NODES = """\
+# Two nodes on a bridge, with the supervisor between them.
+NETWORK = """\
 set -e
 mount -t tmpfs none /run
 mkdir /run/netns
@@ -67,16 +67,20 @@ for i in 1 2; do
     ip -n n$i link set eth up
     ip -n n$i link set lo up
 done
-"$0" supervise config.yaml --run run --ranks 2 --listen 10.77.0.254:7077 \
+"""
+# Two agents of one rank each, started by `inside`.
+RUN = """\
+"$0" supervise config.yaml --run run --ranks 2 --listen {address}:7077 \\
     --token token "$@" >log 2>&1 &
 until [ -s token ] && grep -q listens log; do sleep 0.1; done
 for i in 1 2; do
-    ip netns exec n$i "$0" agent --join 10.77.0.254:7077 --token token \
+    {inside} "$0" agent --join {address}:7077 --token token \\
         --slots 1 --name n$i >log.$i 2>&1 &
 done
 wait %1
 wait
 """
+RUN_ON_NODES = RUN.format(address="10.77.0.254", inside="ip netns exec n$i")
 
 
 said = []  # by the supervised runs
@@ -87,7 +91,7 @@ def call(folder, *words):
                           text=True)
 
 
-def prepare(program, folder, asked):
+def prepare(program, folder, asked, config=CONFIG):
     (folder / "text").mkdir()
     pages = pathlib.Path(__file__).resolve().parent.parent / "docs"
     for page in pages.glob("*.md"):
@@ -96,25 +100,32 @@ def prepare(program, folder, asked):
     call(folder, program, "tokenizer", "train", "text", "--vocab", "1024",
          "--out", "tokenizer.json")
     (folder / "config.yaml").write_text(
-        CONFIG.replace("BATCH", str(asked.batch)).replace(
+        config.replace("BATCH", str(asked.batch)).replace(
             "STEPS", str(asked.steps)), encoding="utf-8")
 
 
+def steps_after(folder, left_out):
+    """Milliseconds from the end of a step to the end of the next, by number:
+    step_ms has no copies, checks and saves in it."""
+    lines = (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in lines.splitlines()]
+    ends = {row["step"]: row["time_s"] for row in rows if "step_ms" in row}
+    return {step: 1e3 * (end - ends[step - 1]) for step, end in ends.items()
+            if step > left_out}
+
+
 def steps_of(program, folder, words, far=False, left_out=LEFT_OUT):
-    """The steps of one run, milliseconds from the end of one to the end of the
-    next, by number: step_ms has no copies, checks and saves in it."""
+    """The steps of one run, as steps_after."""
     if far:
-        call(folder, "unshare", "-rnm", "bash", "-c", NODES, program, *words)
+        call(folder, "unshare", "-rnm", "bash", "-c",
+             NETWORK + RUN_ON_NODES, program, *words)
     else:
         said.append(call(folder, program, "train", "config.yaml", "--run",
                          "run", "--ranks", "2", "--supervised",
                          *words).stderr)
-    lines = (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8")
-    rows = [json.loads(line) for line in lines.splitlines()]
-    ends = {row["step"]: row["time_s"] for row in rows if "step_ms" in row}
+    steps = steps_after(folder, left_out)
     call(folder, "rm", "-rf", "run")
-    return {step: 1e3 * (end - ends[step - 1]) for step, end in ends.items()
-            if step > left_out}
+    return steps
 
 
 def stall(text):
