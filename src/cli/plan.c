@@ -122,7 +122,7 @@ static void foreign(struct table *table)
                             "NVML on a GPU knows");
 }
 
-/* The driver says of no graph what memory it takes before it was made. */
+/* The driver tells the memory of a graph only after it is made. */
 static void foreign_graphs(struct table *table)
 {
     table_text(table, "foreign memory of graphs");

@@ -193,9 +193,9 @@ TEST(inputs_of_frozen_products_are_not_kept)
     }
 }
 
-/* A loss of torch that is not compiled holds 14 bytes of a logit, where 6 are
- * usual; torchtitan keeps what every second product makes; FSDP keeps table and
- * head, and in a pipeline all weights and whole gradients. */
+/* A loss of torch that is not compiled holds 14 bytes for each logit, where 6
+ * are usual; torchtitan keeps what every second product makes; FSDP keeps table
+ * and head, and in a pipeline all weights and whole gradients. */
 TEST(torch_holds_more_than_shards)
 {
     const struct shape shape = {
