@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # advice.sh - what `plan --time` advises where a layout does not fit: random layouts, each
 # line of advice is done and planned again. It fits, in the memory and the time that were said.
+# Copies of their state (`--copies auto`) cost no more than 1% of the time.
 #
 # DRAWS=N layouts from SEED on.
 . "${0%/*}/common.sh"
@@ -75,12 +76,24 @@ change() {
 
 lines=0
 wrong=0
+copied=0
+dear=0
 for seed in $(seq "$SEED" $((SEED + DRAWS - 1))); do
     draw "$seed"
     # shellcheck disable=SC2086 # words
     lockstep plan c.yaml $flags >whole.json 2>err
     need=$(field memory_bytes whole.json)
     [ -n "$need" ] || { cat err; continue; }
+    if [[ $flags = *"--as lockstep "* ]]; then
+        copied=$((copied + 1))
+        # shellcheck disable=SC2086 # words
+        lockstep plan c.yaml $flags --copies auto >copies.json 2>err
+        share=$(field cost_share copies.json)
+        if ! awk -v s="$share" 'BEGIN { exit !(s ~ /^[0-9]/ && s + 0 <= 0.0100001) }'; then
+            dear=$((dear + 1))
+            echo "seed $seed: copies cost ${share:-no share} of the time $(cat err)"
+        fi
+    fi
     pick tenths 9 7 5 3
     flags+=" --max-memory $((need * tenths / 10))"
     # shellcheck disable=SC2086 # words
@@ -103,6 +116,9 @@ for seed in $(seq "$SEED" $((SEED + DRAWS - 1))); do
         what && /"memory_bytes"/ { bytes = $2 + 0 }
         what && /"step_s"/ { print what "|" bytes "|" $2 + 0; what = "" }' OFMT=%.12g CONVFMT=%.12g plan.json)
 done
+if [ $dear = 0 ] && [ "$copied" -ge $((DRAWS / 16)) ]; then
+    ok "copies of $copied layouts cost no more than 1%"
+else bad "copies cost no more than 1%" "$dear of $copied cost more"; fi
 # The first pipeline does not take chunks that the same schedule has no use for.
 cat >c.yaml <<END
 model: {family: llama, vocab: 32000, layers: 16, width: 1920, heads: 15}
