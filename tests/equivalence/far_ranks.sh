@@ -114,6 +114,9 @@ for LOCKSTEP_FAR in late early; do
     few
     all_exact "glm4_moe, biases of the choice" --set model.family=glm4_moe \
         --set moe.experts=4 --set moe.top_k=2 --set moe.bias_rate=0.01
+    few
+    all_exact "qwen2_moe, one choice beside two" --set model.family=qwen2_moe \
+        --set moe.experts=4 --set moe.top_k=2
     printf '%s\n' "ranks=2 mesh.expert=2" \
         "ranks=4 mesh.expert=2 mesh.shard=2 zero=fsdp train.micro_batch=1 moe.rows_bound=0.5" \
         "ranks=2 mesh.expert=2 moe.rows_bound=0.01 train.recompute=block" \
