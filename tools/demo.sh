@@ -19,8 +19,7 @@ tools/setup.sh build demo || {
 echo "demo: building"
 make --no-print-directory -j"$(nproc)" BUILD="$BUILD" all
 
-# shellcheck disable=SC2086
-tools/corpus.sh demo/corpus ${TEXT:-}
+tools/corpus.sh demo/corpus ${TEXT:+"$TEXT"}
 "$lockstep" tokenizer train demo/corpus/train.jsonl --vocab 2048 \
     --out demo/tokenizer.json
 
