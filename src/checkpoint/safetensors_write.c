@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/fault.h"
+#include "base/file.h"
 #include "base/temporaries.h"
 #include "checkpoint/parts.h"
 #include "checkpoint/safetensors.h"
@@ -244,6 +245,8 @@ status safetensors_writer_join(struct safetensors_writer *writer,
                               O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
     if (writer->descriptor < 0) {
         writer->descriptor = 0;
+        if (errno != ENOENT && errno != ENOTDIR)
+            return file_fail("opening it", writer->temporary, errno);
         FAIL(ERR_IO, "%s: cannot be opened: %s; do all ranks see the same file "
                      "system?", writer->temporary, strerror(errno));
     }

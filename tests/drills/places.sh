@@ -156,6 +156,10 @@ check_said "600 threads" 0 "600 threads of a rank take turns on" $? log
 (ulimit -n 18; LIMIT=120 lockstep train config.yaml --run few --ranks 4 \
     --supervised >log 2>&1)
 check_said "a limit on open files" 74 "(ulimit -n)" $? log
+# Guards a save that asked whether all ranks see the same file system.
+(ulimit -n 16; LIMIT=120 lockstep train config.yaml --run few_threads \
+    --ranks 4 --set mesh.data=4 >log 2>&1)
+check_said "a limit on open files of threads" 74 "(ulimit -n)" $? log
 # Guards an agent that tried again and again to open a connection.
 (ulimit -n 12; LIMIT=120 lockstep agent --join 127.0.0.1:1 --token none \
     >log 2>&1)
