@@ -116,6 +116,13 @@ draw() { # SEED
             some("checkpoint.keep_every", "- 4")
             if (settings ~ /validate.every=3/)
                 some("checkpoint.keep_best", "- true")
+            if (name == "soap")
+                some("optimizer.state_dtype", "- bfloat16 int8")
+            if (settings ~ /family=gpt2/)
+                some("model.activation", "- - silu relu gelu")
+            if (settings ~ /recipe=/ && settings !~ /rows=|quartet|bitnet/)
+                some("numerics.recipe_rows", "- - [\"weights~e5m2~1x32~up\"] " \
+                    "[\"kept~e4m3~1x7~down\"]")
         }
         function layout(   text, ranks, i, axis, size) {
             split("data shard tensor pipe context expert", axis, " ")

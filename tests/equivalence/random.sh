@@ -43,10 +43,12 @@ generator='
             }
             x = 1 + (left * 65536 + right) % 2147483646
             y = 1 + (x * 48271) % 2147483646
-            for (round = 0; round < 10; round++) { random(2); later(2) }
+            z = 1 + (y * 48271) % 2147483646
+            for (round = 0; round < 10; round++) { random(2); later(2); newer(2) }
         }
-        # A second stream, for what was added later: old seeds keep the rest.
-        function later(n) { y = (y * 48271) % 2147483647; return y % n }'
+        # Streams for what was added later: old seeds keep the rest.
+        function later(n) { y = (y * 48271) % 2147483647; return y % n }
+        function newer(n) { z = (z * 69621) % 2147483647; return z % n }'
 
 # Pairs of draws of neighbouring seeds are as frequent as chance has them: the
 # sum of squares over 49 kinds of pairs is 48 on average, 10 more or less.
@@ -83,6 +85,10 @@ draw() { # SEED
         function any(list,   n, parts) { # the same by the second stream
             n = split(list, parts, " ")
             return parts[1 + later(n)]
+        }
+        function new(list,   n, parts) { # and by the third
+            n = split(list, parts, " ")
+            return parts[1 + newer(n)]
         }
         function maybe(name, list,   value) { # -: not set
             value = any(list)
@@ -314,6 +320,45 @@ draw() { # SEED
             if (context == 1 && kv < 4)
                 text = text maybe("numerics.grid_tensor", "- - - " kv)
             return text
+        }
+        # A row of a recipe, which changes one of its operands.
+        function operand(text,   row) {
+            row = new(recipe ~ /quartet/ ? "rotate~off trust~off hadamard~off " \
+                "activations~e2m1~1x32~up gradients~e4m3~1x32~down weights~e3m0~1x32~up" : \
+                recipe ~ /bitnet/ ? "activations~e4m3~token~up gradients~e4m3~1x16~up kept~e4m3~1x7~down" : \
+                "weights~e5m2~1x32~up weights~int8~1x16~exact weights~e4m3~8x8~two " \
+                "weights~bf16 activations~e5m6~token~up activations~e3m0~1x16~down " \
+                "activations~e5m2~1x5~up~stochastic activations~bf16 " \
+                "gradients~e4m3b11~1x5~exact gradients~e5m2~region~up " \
+                "gradients~e2m1~1x16~two~stochastic gradients~bf16 " \
+                "kept~e5m6~1x128~up kept~e4m3~1x7~down")
+            if (text !~ /accumulator=off/) sub(/int8/, "e4m3", row)
+            return row (recipe ~ /nvfp4/ && row ~ /^[ag]/ ? "\",\"hadamard~off" : "")
+        }
+        # Everything that was added last: of types, gates, recipes, positions.
+        function anew(text,   value, i, near, far) {
+            if (text ~ /name=(muon|soap)/ && dtype !~ /64/) {
+                value = new("float32 bfloat16 int8")
+                sub(/state_dtype=[a-z0-9]*/, "state_dtype=" value, text)
+                extra = extra " " value # masters are not split beside int8
+            }
+            value = family ~ plain ? new("- - gelu gelu_tanh silu relu") : family ~ mixtures && \
+                family !~ /oss/ && text !~ /activation=/ ? new("- - - gelu_tanh") : "-"
+            if (value != "-") text = text " model.activation=" value
+            if (recipe != "none" && newer(2)) {
+                value = "\"" operand(text) "\""
+                if (!sub(/recipe_rows=\[/, "&" value ",", text))
+                    text = text " numerics.recipe_rows=[" value "]"
+            }
+            if (family ~ /^(llama|qwen[23]|mistral)$/ && head % 2 == 0 && \
+                text !~ /rope_scaling/ && newer(3) == 0) {
+                for (i = 0; i < head / 2; i++) near = near "," 1 + i / 4
+                for (i = 0; i < head / 2; i++) far = far "," 2 + i
+                text = text " model.rope_scaling=longrope~original_max_position_embeddings=" \
+                    new("9 90") "~factor=2~short_factor=" substr(near, 2) "~long_factor=" substr(far, 2)
+            }
+            return text (text !~ /name=(muon|adafactor|soap)/ && newer(5) == 0 ? \
+                " model.mup_base_width=8" : "")
         }
         # Sizes and rules of a family that others do not have.
         function rules(   text) {
@@ -578,7 +623,7 @@ draw() { # SEED
                 (recipe !~ /none|quartet/ && family !~ plain ? \
                  " numerics.recipe_rows=[\"glu~" of("e4m3~1x16~up " \
                  "e5m2~token~down e2m1~1x5~exact bf16") "\"]" : "")
-            print leaves(model training(model))
+            print leaves(anew(model training(model)))
             for (i = 0; i < (library ? 24 : 64); i++) {
                 text = layout()
                 if (length(text) < 512) print text # else verify refuses it
