@@ -65,7 +65,7 @@ static status flag_parse(struct arguments *arguments, int argc, char **argv,
     const char *value = equals ? equals + 1 : "";
 
     if (flag == NULL) return flag_unknown(command, word, length);
-    if (!flag->repeats && arguments_has(arguments, flag->name))
+    if (flag->use != REPEATS && arguments_has(arguments, flag->name))
         FAIL(ERR_USAGE, "--%s is given twice; one is expected", flag->name);
     if (flag->value == NULL && equals != NULL)
         FAIL(ERR_USAGE, "--%s takes no value, found \"%s\"", flag->name, value);
@@ -112,19 +112,6 @@ static status operands_check(const struct arguments *arguments)
                        (int)strcspn(call, "\n"), call);
 }
 
-/* Whether a flag names a file that the command writes. */
-static bool is_written(const struct given *given)
-{
-    static const char *const names[] = {"draw",      "gradients", "logits",
-                                        "out",       "text",      "trace"};
-    const struct flag *flag = given->flag;
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(flag->name, names[i]) == 0)
-            return flag->value != NULL && strcmp(flag->value, "N") != 0;
-    return false;
-}
-
 /* Whether `other` names the file that `written` would replace, or the file that
  * will be there. */
 static bool is_same(const struct given *written, const struct given *other)
@@ -132,7 +119,7 @@ static bool is_same(const struct given *written, const struct given *other)
     const char *path = written->value;
 
     if (file_is_same(path, other->value)) return true;
-    return is_written(other) && strcmp(path, other->value) == 0 &&
+    return other->flag->use == OUTPUT && strcmp(path, other->value) == 0 &&
            !file_exists(path);
 }
 
@@ -142,7 +129,7 @@ static status outputs_check(const struct arguments *arguments)
     for (int i = 0; i < arguments->given_count; i++) {
         const struct given *out = &arguments->given[i];
 
-        if (!is_written(out)) continue;
+        if (out->flag->use != OUTPUT) continue;
         for (int j = 0; j < arguments->operand_count; j++)
             if (file_is_same(out->value, arguments->operands[j]))
                 FAIL(ERR_USAGE, "--%s %s: the command reads that file; "

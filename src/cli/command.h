@@ -11,11 +11,17 @@
 #include "base/text.h"
 #include "device/device.h"
 
+enum flag_use {
+    ONCE,
+    REPEATS, /* may be given more than once */
+    OUTPUT   /* once; names a file that the command writes */
+};
+
 struct flag {
     const char *name;    /* "threads"; written --threads N or --threads=N */
     const char *value;   /* "N"; NULL: the flag stands alone */
     const char *meaning;
-    bool repeats;        /* may be given more than once */
+    enum flag_use use;
 };
 
 enum { FLAGS_MAX = 24, OPERANDS_ANY = -1 };

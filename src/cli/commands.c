@@ -5,63 +5,64 @@
 
 #define FLAG_DOCUMENT                                                        \
     {"document-bytes", "N",                                                  \
-     "the most bytes of a document or line (67108864)", false}
-#define FLAG_JSON {"json", NULL, "prints the result as JSON", false}
+     "the most bytes of a document or line (67108864)", ONCE}
+#define FLAG_JSON {"json", NULL, "prints the result as JSON", ONCE}
 
 #define FLAG_SET                                                             \
-    {"set", "K=V", "sets one option; `lockstep help options` lists them", true}
+    {"set", "K=V", "sets one option; `lockstep help options` lists them",    \
+     REPEATS}
 #define FLAG_WEIGHTS                                                         \
     {"weights", "NAME", "trained weights (default), or ema: their moving "     \
-     "average", false}
+     "average", ONCE}
 #define FLAG_DEVICE                                                          \
     {"device", "NAME", "auto, cpu, cuda, or far, which tests "                 \
-     "(docs/devices.md)", false}
-#define FLAG_ISA {"isa", "NAME", "auto, plain, avx2, avx512 or neon", false}
+     "(docs/devices.md)", ONCE}
+#define FLAG_ISA {"isa", "NAME", "auto, plain, avx2, avx512 or neon", ONCE}
 #define FLAG_THREADS                                                         \
     {"threads", "N", "number of threads; 0: all cores that the process may "   \
-     "use (0)", false}
+     "use (0)", ONCE}
 
 #define FLAG_TRACE                                                           \
     {"trace", "FILE.json", "writes a trace of three steps for Perfetto, one "  \
-     "file per rank", false}
+     "file per rank", OUTPUT}
 
 #define FLAG_SUPERVISED                                                      \
     {"supervised", NULL, "ranks are processes; one that dies or hangs is "     \
-     "replaced (docs/supervision.md)", false}
+     "replaced (docs/supervision.md)", ONCE}
 
 #define FLAG_SPARES                                                          \
     {"spares", "S", "with --supervised: S more processes wait to replace "     \
-     "ranks; without any left the run goes on with fewer ranks", false}
+     "ranks; without any left the run goes on with fewer ranks", ONCE}
 
 #define FLAG_COPIES                                                          \
     {"copies", "N", "with --supervised: the state is copied into memory "      \
-     "after every N steps; 0: never (each step, if that costs 1%)", false}
+     "after every N steps; 0: never (each step, if that costs 1%)", ONCE}
 
 #define FLAG_RANKS                                                           \
-    {"ranks", "N", "number of ranks, run as threads; docs/mesh.md (1)", false}
+    {"ranks", "N", "number of ranks, run as threads; docs/mesh.md (1)", ONCE}
 
 #define FLAG_SCALE                                                           \
     {"scale", "1/K", "divides the sizes of model and batch by K "             \
-     "(docs/planner.md)", false}
+     "(docs/planner.md)", ONCE}
 #define FLAG_MACHINE                                                         \
     {"machine", "FILE|PRESET", "a profile that calibrate wrote, or a name "   \
      "that `lockstep machines` prints; corrections may follow: "              \
-     "h100,gemm=0.72", false}
+     "h100,gemm=0.72", ONCE}
 #define FLAG_NODES                                                           \
-    {"nodes", "M", "number of nodes (as many as the ranks need)", false}
+    {"nodes", "M", "number of nodes (as many as the ranks need)", ONCE}
 #define FLAG_FOREIGN                                                         \
-    {"foreign", NULL, "takes a profile of another machine", false}
+    {"foreign", NULL, "takes a profile of another machine", ONCE}
 #define FLAG_AS                                                              \
     {"as", "PROGRAM", "whose step is predicted: lockstep, megatron, "         \
      "megatron-core, megatron-deepspeed, torchtitan, pytorch, nanotron, "      \
      "nemo, llm-foundry, torchtitan-bf16, pytorch-bf16, automodel, jax, "      \
-     "internlm or torchtitan-2024 (lockstep)", false}
+     "internlm or torchtitan-2024 (lockstep)", ONCE}
 #define FLAG_MAX_MEMORY                                                      \
     {"max-memory", "B", "memory a rank may take, such as 80GiB (the "          \
-     "machine's)", false}
-#define FLAG_TOKENS {"tokens", "T", "tokens of the run, for days", false}
-#define FLAG_WATTS {"watts", "W", "power of a device, for energy", false}
-#define FLAG_PRICE {"price", "X", "price of a device-hour, for cost", false}
+     "machine's)", ONCE}
+#define FLAG_TOKENS {"tokens", "T", "tokens of the run, for days", ONCE}
+#define FLAG_WATTS {"watts", "W", "power of a device, for energy", ONCE}
+#define FLAG_PRICE {"price", "X", "price of a device-hour, for cost", ONCE}
 
 const struct command commands[] = {
     {"train", "CONFIG", 1, 1, "trains a model as a configuration says",
@@ -71,10 +72,10 @@ const struct command commands[] = {
      "lockstep train examples/01_first_run/config.yaml --run runs/first", false,
      command_train,
      {FLAG_SET, FLAG_SCALE,
-      {"run", "DIR", "directory of the run (run.dir)", false},
+      {"run", "DIR", "directory of the run (run.dir)", ONCE},
       FLAG_RANKS, FLAG_SUPERVISED, FLAG_SPARES, FLAG_COPIES, FLAG_THREADS,
       FLAG_ISA, FLAG_TRACE,
-      {"dry-run", NULL, "prints the plan and stops; writes nothing", false},
+      {"dry-run", NULL, "prints the plan and stops; writes nothing", ONCE},
       FLAG_JSON}},
     {"resume", "RUN", 1, 1, "continues a stopped run, with the same bits",
      "Continues from the newest complete checkpoint. --set may change the rest "
@@ -84,7 +85,7 @@ const struct command commands[] = {
      {FLAG_SET, FLAG_RANKS, FLAG_SUPERVISED, FLAG_SPARES, FLAG_COPIES,
       FLAG_THREADS, FLAG_ISA, FLAG_TRACE,
       {"from-scratch", NULL, "begins again at step 0 where no checkpoint is "
-                             "left", false},
+                             "left", ONCE},
       FLAG_JSON}},
     {"note", "RUN [TEXT]", 1, 2, "writes a note into the log book of a run",
      "Appends the text, with the time and the newest step, to RUN/notes.jsonl; "
@@ -101,7 +102,7 @@ const struct command commands[] = {
      "lockstep help options >/dev/null # AWS_... are set; then:\n"
      "# lockstep fetch s3://models/first runs/fetched", false, command_fetch,
      {{"best", NULL, "brings the checkpoint with the lowest validation loss, "
-                     "too (checkpoint.keep_best)", false}}},
+                     "too (checkpoint.keep_best)", ONCE}}},
     {"gather", "RUN", 1, 1,
      "makes a checkpoint of what machines keep of a run",
      "A run with checkpoint.local keeps on each machine the shards of its own "
@@ -113,11 +114,11 @@ const struct command commands[] = {
      "lockstep train examples/01_first_run/config.yaml --run runs/gathered \\\n"
      "    --set train.steps=20 --set checkpoint.local=runs/shards\n"
      "lockstep gather runs/gathered", false, command_gather,
-     {{"local", "DIR", "where the shards are (checkpoint.local of RUN)", false},
-      {"listen", "ADDRESS", "HOST:PORT where agents join", false},
-      {"token", "FILE", "the key that agents have, too", false},
-      {"nodes", "N", "agents that are waited for (1)", false},
-      {"wait", "SECONDS", "how long they are waited for (60)", false}}},
+     {{"local", "DIR", "where the shards are (checkpoint.local of RUN)", ONCE},
+      {"listen", "ADDRESS", "HOST:PORT where agents join", ONCE},
+      {"token", "FILE", "the key that agents have, too", ONCE},
+      {"nodes", "N", "agents that are waited for (1)", ONCE},
+      {"wait", "SECONDS", "how long they are waited for (60)", ONCE}}},
     {"supervise", "CONFIG", 1, 1, "keeps a run alive on several machines",
      "Listens for agents (lockstep agent), one on each machine, and gives them "
      "the ranks of the\nrun. Ranks and machines that fail are replaced by "
@@ -128,27 +129,27 @@ const struct command commands[] = {
      "    --ranks 2 --listen 127.0.0.1:7077 --token token &\n"
      "sleep 1 # then, on each machine: lockstep agent --join ...",
      false, command_supervise,
-     {{"listen", "ADDRESS", "HOST:PORT where agents join (127.0.0.1:0)", false},
+     {{"listen", "ADDRESS", "HOST:PORT where agents join (127.0.0.1:0)", ONCE},
       {"token", "FILE", "key that agents must have, too; made if it is not "
-       "there", false},
-      {"ranks", "N", "number of ranks (as the mesh says)", false},
-      {"run", "DIR", "directory of the run (run.dir)", false}, FLAG_SET,
+       "there", ONCE},
+      {"ranks", "N", "number of ranks (as the mesh says)", ONCE},
+      {"run", "DIR", "directory of the run (run.dir)", ONCE}, FLAG_SET,
       FLAG_SCALE,
       {"copies", "N", "the state is copied into memory after every N steps; 0: "
-       "never (each step, if that costs 1%)", false},
+       "never (each step, if that costs 1%)", ONCE},
       {"replicas", "M", "machines that have each copy, that of the rank "
-       "included, 1 to 3 (2)", false},
+       "included, 1 to 3 (2)", ONCE},
       FLAG_THREADS, FLAG_ISA}},
     {"agent", "", 0, 0, "lends this machine to a supervisor",
      "Starts, watches and ends ranks for lockstep supervise, and keeps their "
      "state in memory\nthat outlives them. Ends when the run does.",
      "lockstep agent --join 127.0.0.1:7077 --token token --slots 2\nwait",
      false, command_agent,
-     {{"join", "ADDRESS", "HOST:PORT of the supervisor", false},
-      {"token", "FILE", "the key of the run, mode 0600", false},
-      {"slots", "K", "ranks that run here at a time (1)", false},
+     {{"join", "ADDRESS", "HOST:PORT of the supervisor", ONCE},
+      {"token", "FILE", "the key of the run, mode 0600", ONCE},
+      {"slots", "K", "ranks that run here at a time (1)", ONCE},
       {"name", "NAME", "name of this machine in the run (its name in Slurm, or "
-       "its host name)", false}}},
+       "its host name)", ONCE}}},
     {"status", "RUN", 1, 1, "shows how a supervised run is",
      "Who lives, where each rank is, the newest step, incidents so far. Reads "
      "only; any\nnumber may look. docs/supervision.md",
@@ -161,7 +162,7 @@ const struct command commands[] = {
      "lockstep incidents runs/kept --explain\n"
      "lockstep incidents runs/kept --json", false, command_incidents,
      {{"explain", NULL, "adds where every rank was, and which one the others "
-       "waited for", false}, FLAG_JSON}},
+       "waited for", ONCE}, FLAG_JSON}},
     {"launch", "COMMAND...", 1, OPERANDS_ANY,
      "runs a command on ranks that are processes",
      "Starts N processes of a command on this machine, connected by lockstep "
@@ -170,7 +171,7 @@ const struct command commands[] = {
      "lockstep launch --ranks 2 -- lockstep train "
      "examples/01_first_run/config.yaml --run runs/processes", false,
      command_launch,
-     {{"ranks", "N", "number of processes", false}}},
+     {{"ranks", "N", "number of processes", ONCE}}},
     {"verify", "CONFIG", 1, 1, "proves that layouts train the same bits",
      "Trains a few steps with one rank, then with each layout, and compares "
      "loss,\ngradients and weights bit by bit. The exit code is 0 only if "
@@ -179,12 +180,12 @@ const struct command commands[] = {
      "FILE, that mesh is a row, too, if it has several\nranks.",
      "lockstep verify examples/01_first_run/config.yaml --ranks 4", false,
      command_verify,
-     {{"ranks", "N", "largest number of ranks in the usual layouts (2)", false},
+     {{"ranks", "N", "largest number of ranks in the usual layouts (2)", ONCE},
       {"layouts", "FILE", "tests these layouts instead of the usual ones",
-       false},
-      {"steps", "N", "number of steps to train and compare (5)", false},
-      {"dtype", "TYPE", "float32, float64, bfloat16 or float16", false},
-      {"draw", "FILE.svg", "draws all loss curves into one picture", false},
+       ONCE},
+      {"steps", "N", "number of steps to train and compare (5)", ONCE},
+      {"dtype", "TYPE", "float32, float64, bfloat16 or float16", ONCE},
+      {"draw", "FILE.svg", "draws all loss curves into one picture", OUTPUT},
       FLAG_SET, FLAG_JSON}},
     {"generate", "MODEL", 1, 1, "continues a text, token by token",
      "--temperature 0 is greedy. Stops at the model's end-of-text token. "
@@ -194,32 +195,32 @@ const struct command commands[] = {
      "lockstep generate runs/first --prompt \"In the beginning\" --tokens 80",
      false, command_generate,
      {FLAG_WEIGHTS,
-      {"prompt", "TEXT", "text to continue; \"\" starts from nothing", true},
+      {"prompt", "TEXT", "text to continue; \"\" starts from nothing", REPEATS},
       {"prompts", "FILE", "a prompt in each line; of .jsonl its \"prompt\"",
-       false},
-      {"tokens", "N", "most tokens to write (100, or as many as fit)", false},
-      {"temperature", "X", "sampling temperature; 0: greedy (0.8)", false},
+       ONCE},
+      {"tokens", "N", "most tokens to write (100, or as many as fit)", ONCE},
+      {"temperature", "X", "sampling temperature; 0: greedy (0.8)", ONCE},
       {"top-k", "K", "samples from the K likeliest tokens; 0: from all (0)",
-       false},
+       ONCE},
       {"top-p", "P", "samples from the likeliest tokens whose probabilities "
-       "add up to P (1)", false},
+       "add up to P (1)", ONCE},
       {"min-p", "P", "of those, tokens at least P times as likely as the "
-       "likeliest (0)", false},
+       "likeliest (0)", ONCE},
       {"repetition-penalty", "X", "makes tokens of the text less likely (1)",
-       false},
-      {"stop", "TEXT", "the text ends before this; may be repeated", true},
-      {"seed", "S", "seed of the random numbers (1)", false},
+       ONCE},
+      {"stop", "TEXT", "the text ends before this; may be repeated", REPEATS},
+      {"seed", "S", "seed of the random numbers (1)", ONCE},
       {"dtype", "TYPE", "float32 (default), bfloat16, float16 or float64",
-       false},
+       ONCE},
       {"cache", "KIND", "keys (default): keys and values, the bits of a whole "
        "pass; latent: the short vectors of latent attention, less memory, "
-       "rounded otherwise", false},
+       "rounded otherwise", ONCE},
       {"speculative", NULL, "modules that predict later tokens (mtp.depth) "
        "guess, the model checks their tokens in one call: the same text",
-       false},
+       ONCE},
       {"stats", NULL, "prints tokens per second and the limit set by memory "
        "bandwidth",
-       false},
+       ONCE},
       FLAG_DEVICE, FLAG_THREADS, FLAG_JSON}},
     {"score", "MODEL", 1, 1, "computes loss, logits and gradients for given "
      "token ids",
@@ -231,11 +232,11 @@ const struct command commands[] = {
      "lockstep score runs/first --tokens ids.json --json", false,
      command_score,
      {FLAG_WEIGHTS,
-      {"tokens", "FILE.json", "token ids to score", false},
+      {"tokens", "FILE.json", "token ids to score", ONCE},
       {"dtype", "TYPE", "float32 (default), float64, bfloat16 or float16",
-       false},
-      {"logits", "OUT.safetensors", "writes the logits", false},
-      {"gradients", "OUT.safetensors", "writes every gradient", false},
+       ONCE},
+      {"logits", "OUT.safetensors", "writes the logits", OUTPUT},
+      {"gradients", "OUT.safetensors", "writes every gradient", OUTPUT},
       FLAG_DEVICE, FLAG_THREADS, FLAG_JSON}},
     {"eval", "MODEL", 1, 1, "scores a model on tasks and texts, by likelihood",
      "Computes accuracy, perplexity and bits per byte as lm-evaluation-harness "
@@ -245,27 +246,27 @@ const struct command commands[] = {
      "lockstep eval runs/first --task demo/corpus/valid.jsonl --kind "
      "perplexity", false, command_eval,
      {FLAG_WEIGHTS,
-      {"task", "FILE,...", "task files, also .gz and .zst", true},
+      {"task", "FILE,...", "task files, also .gz and .zst", REPEATS},
       {"kind", "KIND,...", "hellaswag, arc, lambada, multiple_choice or "
        "perplexity; one for all files, or one for each (recognized by the "
        "fields of the file)",
-       false},
-      {"shots", "N", "few-shot: answered examples before each item (0)", false},
+       ONCE},
+      {"shots", "N", "few-shot: answered examples before each item (0)", ONCE},
       {"examples", "FILE", "file with the examples (the task's first items)",
-       false},
-      {"field", "KEY", "key of the text in .jsonl and .parquet (text)", false},
+       ONCE},
+      {"field", "KEY", "key of the text in .jsonl and .parquet (text)", ONCE},
       FLAG_DOCUMENT,
-      {"limit", "N", "most items of each task; 0: all (0)", false},
-      {"context", "N", "most tokens of a request (the model's context)", false},
+      {"limit", "N", "most items of each task; 0: all (0)", ONCE},
+      {"context", "N", "most tokens of a request (the model's context)", ONCE},
       {"no-special", NULL, "does not add the tokenizer's special tokens",
-       false},
+       ONCE},
       {"batch", "N", "rows processed at once (as many as make a few thousand "
-       "tokens)", false},
+       "tokens)", ONCE},
       {"dtype", "TYPE", "float32 (default), float64, bfloat16 or float16",
-       false},
-      {"out", "FILE.jsonl", "writes each item with its likelihoods", false},
+       ONCE},
+      {"out", "FILE.jsonl", "writes each item with its likelihoods", OUTPUT},
       {"ranks", "N", "number of ranks that share the items: threads, or the "
-       "processes of mpirun (1)", false},
+       "processes of mpirun (1)", ONCE},
       FLAG_DEVICE, FLAG_THREADS, FLAG_JSON}},
     {"compare", "MODEL_A MODEL_B", 2, 2,
      "finds the first difference of two models or two runs",
@@ -276,9 +277,9 @@ const struct command commands[] = {
      "models by their weights. The layouts that wrote them do not\nmatter.",
      "lockstep compare runs/first demo/run --tensors", false,
      command_compare,
-     {{"tensors", NULL, "prints a line for each tensor that differs", false},
+     {{"tensors", NULL, "prints a line for each tensor that differs", ONCE},
       {"draw", "FILE.svg|FILE.html", "draws the loss curves of two runs "
-       "and their difference", false},
+       "and their difference", OUTPUT},
       FLAG_JSON}},
     {"metrics", "RUN", 1, 1, "prints the metrics of a run as a table, CSV or "
      "JSON",
@@ -286,8 +287,8 @@ const struct command commands[] = {
      "every metric of\nmetrics.jsonl. A cell is empty where a line lacks the "
      "metric. The run may still be\ntraining.",
      "lockstep metrics runs/first --csv", false, command_metrics,
-     {{"csv", NULL, "prints all lines as comma-separated values", false},
-      {"lines", "N", "number of lines in the table, evenly spaced (20)", false},
+     {{"csv", NULL, "prints all lines as comma-separated values", ONCE},
+      {"lines", "N", "number of lines in the table, evenly spaced (20)", ONCE},
       FLAG_JSON}},
     {"tokenize", "TOKENIZER.json FILE...", 2, OPERANDS_ANY,
      "turns text into token ids or token files",
@@ -304,19 +305,19 @@ const struct command commands[] = {
      "lockstep tokenize demo/tokenizer.json README.md --offsets\n"
      "lockstep tokenize demo/tokenizer.json demo/corpus --out shards",
      false, command_tokenize,
-     {{"ids", NULL, "prints all token ids as one JSON array", false},
+     {{"ids", NULL, "prints all token ids as one JSON array", ONCE},
       {"offsets", NULL, "prints the place of each token in the text; with "
-       "--ids, all tokens as JSON lines", false},
-      {"out", "FILE.tokens|DIR", "writes one token file, or shards", false},
-      {"shard-tokens", "N", "tokens per shard (100000000)", false},
-      {"field", "KEY", "key of the text in .jsonl and .parquet (text)", false},
+       "--ids, all tokens as JSON lines", ONCE},
+      {"out", "FILE.tokens|DIR", "writes one token file, or shards", OUTPUT},
+      {"shard-tokens", "N", "tokens per shard (100000000)", ONCE},
+      {"field", "KEY", "key of the text in .jsonl and .parquet (text)", ONCE},
       FLAG_DOCUMENT,
       {"chat", "NAME", "template of conversations in .jsonl (data.chat)",
-       false},
+       ONCE},
       {"fim-rate", "X", "share of documents rearranged for fill-in-the-middle "
        "(0)",
-       false},
-      {"no-special", NULL, "does not add special tokens", false},
+       ONCE},
+      {"no-special", NULL, "does not add special tokens", ONCE},
       FLAG_THREADS, FLAG_JSON}},
     {"data audit", "RUN", 1, 1,
      "proves that a run lost and repeated no sample",
@@ -334,10 +335,10 @@ const struct command commands[] = {
      "it left out. Nothing is trained: the order of the\nsamples depends only "
      "on the configuration and the step.",
      "lockstep data show runs/first --step 100", false, command_data_show,
-     {{"step", "N", "the step, counted from 1 (1)", false},
-      {"samples", "N", "number of samples to show (4)", false},
-      {"from", "I", "first sample to show, counted from 0 (0)", false},
-      {"ids", NULL, "prints token ids instead of text", false},
+     {{"step", "N", "the step, counted from 1 (1)", ONCE},
+      {"samples", "N", "number of samples to show (4)", ONCE},
+      {"from", "I", "first sample to show, counted from 0 (0)", ONCE},
+      {"ids", NULL, "prints token ids instead of text", ONCE},
       FLAG_SET, FLAG_JSON}},
     {"data verify", "PATH...", 1, OPERANDS_ANY,
      "checks data files completely",
@@ -350,13 +351,13 @@ const struct command commands[] = {
      "lockstep data verify shards --tokenizer demo/tokenizer.json",
      false, command_data_verify,
      {{"tokenizer", "FILE", "refuses ids that this tokenizer does not have, "
-       "and files made with another tokenizer", false},
-      {"vocab", "N", "refuses ids that are not below N", false},
-      {"field", "KEY", "key of the text in .jsonl and .parquet (text)", false},
+       "and files made with another tokenizer", ONCE},
+      {"vocab", "N", "refuses ids that are not below N", ONCE},
+      {"field", "KEY", "key of the text in .jsonl and .parquet (text)", ONCE},
       FLAG_DOCUMENT,
       {"chat", "NAME", "template of conversations in .jsonl (data.chat)",
-       false},
-      {"accept", NULL, "accepts changed files and seals them again", false},
+       ONCE},
+      {"accept", NULL, "accepts changed files and seals them again", ONCE},
       FLAG_SET, FLAG_JSON}},
     {"tokenizer train", "FILE...", 1, OPERANDS_ANY,
      "trains a byte-level BPE tokenizer",
@@ -366,14 +367,14 @@ const struct command commands[] = {
      "lockstep tokenizer train demo/corpus/train.jsonl --vocab 2048 --out "
      "tokenizer.json",
      false, command_tokenizer_train,
-     {{"vocab", "N", "vocabulary size, at least 257", false},
-      {"out", "TOKENIZER.json", "file to write", false},
-      {"field", "KEY", "key of the text in .jsonl (text)", false},
+     {{"vocab", "N", "vocabulary size, at least 257", ONCE},
+      {"out", "TOKENIZER.json", "file to write", OUTPUT},
+      {"field", "KEY", "key of the text in .jsonl (text)", ONCE},
       {"min-count", "N", "does not merge pairs that occur less often (1)",
-       false},
+       ONCE},
       {"memory", "MiB", "memory for word counts (2048); more words are kept "
-       "in a file beside the result, and the rarest may be dropped", false},
-      {"end-of-text", "TOKEN", "the end-of-text token (<|endoftext|>)", false},
+       "in a file beside the result, and the rarest may be dropped", ONCE},
+      {"end-of-text", "TOKEN", "the end-of-text token (<|endoftext|>)", ONCE},
       FLAG_THREADS, FLAG_JSON}},
     {"import", "HF_DIR RUN", 2, 2, "turns a Hugging Face directory into a run",
      "Writes the weights as a checkpoint of step 0, which generate, score, "
@@ -385,8 +386,8 @@ const struct command commands[] = {
      "first loss is the dense model's.",
      "lockstep import SmolLM-135M runs/smol", false, command_import,
      {{"adapter", "DIR", "also imports the LoRA adapters of a PEFT directory",
-      false},
-      {"set", "K=V", "moe.experts, moe.top_k, seed: makes a mixture", true},
+      ONCE},
+      {"set", "K=V", "moe.experts, moe.top_k, seed: makes a mixture", REPEATS},
       FLAG_JSON}},
     {"export", "MODEL HF_DIR", 2, 2, "writes a model as a Hugging Face "
      "directory",
@@ -396,9 +397,9 @@ const struct command commands[] = {
      "lockstep export runs/first exported", false, command_export,
      {FLAG_WEIGHTS,
       {"dtype", "TYPE", "float32, bfloat16 or float16: weights are rounded to "
-       "nearest even (default: the type in which the model is kept)", false},
+       "nearest even (default: the type in which the model is kept)", ONCE},
       {"adapter", NULL, "writes only the LoRA adapters, in PEFT's format; "
-       "without it they are merged into the weights", false},
+       "without it they are merged into the weights", ONCE},
       FLAG_JSON}},
     {"plan", "CONFIG", 1, 1, "shows what a configuration will do, before it "
      "runs",
@@ -412,25 +413,26 @@ const struct command commands[] = {
        "summary, parameters, program, memory, schedule, numerics, precision, "
        "experts, "
        "zero, ramp, mesh, step or time",
-       false},
-      {"time", NULL, "predicts a step on --machine", false},
+       ONCE},
+      {"time", NULL, "predicts a step on --machine", ONCE},
       FLAG_MACHINE, FLAG_NODES, FLAG_FOREIGN, FLAG_AS, FLAG_MAX_MEMORY,
       {"offload", "WHAT,...", "planned only: states, weights or activations in "
-       "host memory, with `disk` on disk", false},
+       "host memory, with `disk` on disk", ONCE},
       {"copies", "K|auto", "with --time: copies of the state on other nodes "
-       "after every K steps, in idle time of the network", false},
+       "after every K steps, in idle time of the network", ONCE},
       {"replicas", "N", "with --copies: nodes with a copy of each rank (2)",
-       false},
+       ONCE},
       FLAG_TOKENS, FLAG_WATTS, FLAG_PRICE, FLAG_SET,
-      {"ranks", "N", "number of ranks (1)", false},
-      {"rank", "R", "the rank to show (0)", false},
+      {"ranks", "N", "number of ranks (1)", ONCE},
+      {"rank", "R", "the rank to show (0)", ONCE},
       {"step", "N", "with a batch ramp: the step to show, counted from 1 (the "
        "last)",
-       false},
+       ONCE},
       {"after", "PASS", "--explain step: the list after this pass: compute, "
        "transfers, samples, beside, gathers, reductions, tail or needs "
-       "(needs)", false},
-      {"draw", "FILE.svg", "draws --explain mesh, memory, step or time", false},
+       "(needs)", ONCE},
+      {"draw", "FILE.svg", "draws --explain mesh, memory, step or time",
+       OUTPUT},
       FLAG_SCALE, FLAG_THREADS, FLAG_JSON}},
     {"search", "CONFIG", 1, 1, "finds the fastest layout of a model on a "
      "machine",
@@ -442,10 +444,10 @@ const struct command commands[] = {
      "2", false,
      command_search,
      {FLAG_MACHINE, FLAG_NODES, FLAG_FOREIGN, FLAG_AS, FLAG_MAX_MEMORY,
-      {"ranks", "N", "number of ranks (all devices of the nodes)", false},
-      {"top", "N", "layouts to print (10)", false},
-      {"objective", "NAME", "time, cost or memory (time)", false},
-      {"draw", "FILE.svg", "draws time, free memory and network bytes", false},
+      {"ranks", "N", "number of ranks (all devices of the nodes)", ONCE},
+      {"top", "N", "layouts to print (10)", ONCE},
+      {"objective", "NAME", "time, cost or memory (time)", ONCE},
+      {"draw", "FILE.svg", "draws time, free memory and network bytes", OUTPUT},
       FLAG_SCALE, FLAG_SET, FLAG_JSON}},
     {"simulate", "CONFIG", 1, 1, "a step, a day and a month with slow ranks "
      "and failures",
@@ -457,11 +459,11 @@ const struct command commands[] = {
      command_simulate,
      {FLAG_MACHINE, FLAG_NODES, FLAG_FOREIGN, FLAG_AS,
       {"ranks", "N", "number of ranks (1; with --nodes: all their devices)",
-       false},
-      {"perturb", "FILE", "slow ranks, slow links, failures", false},
+       ONCE},
+      {"perturb", "FILE", "slow ranks, slow links, failures", ONCE},
       {"replay", "TRACE", "a trace of `train --trace`: the clock with its "
-       "times", false},
-      {"unfold", NULL, "simulates equal pipelines one by one, too", false},
+       "times", ONCE},
+      {"unfold", NULL, "simulates equal pipelines one by one, too", ONCE},
       FLAG_TOKENS, FLAG_SET, FLAG_JSON}},
     {"ettr", "", 0, 0, "the share of time that large runs train, with "
      "failures",
@@ -470,26 +472,26 @@ const struct command commands[] = {
      "published figures\n(docs/reliability.md).",
      "lockstep ettr\nlockstep ettr --restart 60 --interval 600 --stall 5",
      false, command_ettr,
-     {{"per-node-day", "R", "failures of a node in a day (0.0065)", false},
-      {"per-node", "N", "ranks of a node (8)", false},
-      {"restart", "S", "seconds from a failure to the next step", false},
-      {"interval", "S", "seconds between checkpoints; 0: the best (0)", false},
-      {"stall", "S", "seconds that a checkpoint stops training (5)", false},
-      {"draw", "FILE.svg", "draws both tables", false}, FLAG_JSON}},
+     {{"per-node-day", "R", "failures of a node in a day (0.0065)", ONCE},
+      {"per-node", "N", "ranks of a node (8)", ONCE},
+      {"restart", "S", "seconds from a failure to the next step", ONCE},
+      {"interval", "S", "seconds between checkpoints; 0: the best (0)", ONCE},
+      {"stall", "S", "seconds that a checkpoint stops training (5)", ONCE},
+      {"draw", "FILE.svg", "draws both tables", OUTPUT}, FLAG_JSON}},
     {"budget", "", 0, 0, "how large a model a budget trains",
      "Chinchilla's choice for a number of FLOPs, tokens or days, and smaller "
      "models that are\ntrained longer.",
      "lockstep budget --days 30 --machine h100 --nodes 16", false,
      command_budget,
-     {{"tokens", "T", "tokens to train on", false},
-      {"flops", "F", "FLOPs to spend", false},
-      {"days", "D", "days on the machine", false},
+     {{"tokens", "T", "tokens to train on", ONCE},
+      {"flops", "F", "FLOPs to spend", ONCE},
+      {"days", "D", "days on the machine", ONCE},
       FLAG_MACHINE, FLAG_NODES, FLAG_FOREIGN,
-      {"ranks", "N", "number of devices (1)", false},
-      {"mfu", "X", "share of the 16-bit peak that is reached (0.4)", false},
-      {"unique", "T", "unique tokens of the data, for repetition", false},
-      {"batch", "T", "tokens of a batch, for the critical batch", false},
-      {"context", "N", "tokens of a sequence, for attention's share", false},
+      {"ranks", "N", "number of devices (1)", ONCE},
+      {"mfu", "X", "share of the 16-bit peak that is reached (0.4)", ONCE},
+      {"unique", "T", "unique tokens of the data, for repetition", ONCE},
+      {"batch", "T", "tokens of a batch, for the critical batch", ONCE},
+      {"context", "N", "tokens of a sequence, for attention's share", ONCE},
       FLAG_WATTS, FLAG_PRICE, FLAG_JSON}},
     {"calibrate", "[CONFIG...]", 0, OPERANDS_ANY, "measures this machine for "
      "the planner",
@@ -501,17 +503,17 @@ const struct command commands[] = {
      "quiet.",
      "lockstep calibrate examples/01_first_run/config.yaml --seconds 2 --out "
      "machine.json", false, command_calibrate,
-     {{"seconds", "S", "time to measure, about (10)", false},
-      {"out", "FILE", "file of the profile (standard output)", false},
+     {{"seconds", "S", "time to measure, about (10)", ONCE},
+      {"out", "FILE", "file of the profile (standard output)", OUTPUT},
       {"against", "PROFILE", "says whether this minute is as quiet as that of "
-       "a profile", false},
+       "a profile", ONCE},
       FLAG_SET}},
     {"machines", "", 0, 0, "lists the machines that the planner knows",
      "Every constant says whether it is from a data sheet, fitted on published "
      "measurements,\nmeasured or assumed. `lockstep calibrate` measures this "
      "machine.",
      "lockstep machines", false, command_machines,
-     {{"explain", "MACHINE", "every constant of a preset or profile", false},
+     {{"explain", "MACHINE", "every constant of a preset or profile", ONCE},
       FLAG_JSON}},
     {"mup", "CONFIG", 1, 1, "checks that a learning rate transfers between "
      "widths",
@@ -523,11 +525,11 @@ const struct command commands[] = {
      "lockstep mup examples/01_first_run/config.yaml --widths 96,192,384 "
      "--steps 3", false,
      command_mup,
-     {{"widths", "W,W,...", "widths to train, at most 8 (64,128,256)", false},
-      {"steps", "N", "number of steps at each width (5)", false},
+     {{"widths", "W,W,...", "widths to train, at most 8 (64,128,256)", ONCE},
+      {"steps", "N", "number of steps at each width (5)", ONCE},
       {"base", "W", "model.mup_base_width (the configuration's, or the first "
-       "width)", false},
-      {"draw", "FILE.svg", "draws the changes against the width", false},
+       "width)", ONCE},
+      {"draw", "FILE.svg", "draws the changes against the width", OUTPUT},
       FLAG_SET, FLAG_THREADS, FLAG_JSON}},
     {"schedule", "[NAME|FILE]", 0, 1, "simulates and draws a pipeline schedule",
      "Without a name, or with --list, prints the list of schedules. Times are "
@@ -543,32 +545,32 @@ const struct command commands[] = {
      "lockstep schedule zb-2p --ranks 8 --microbatches 24 --forward 18.522 "
      "--backward-input 18.086 --backward-weight 9.337 --transfer 0.601",
      false, command_schedule,
-     {{"list", NULL, "prints the list of schedules", false},
-      {"ranks", "P", "number of pipeline ranks", false},
+     {{"list", NULL, "prints the list of schedules", ONCE},
+      {"ranks", "P", "number of pipeline ranks", ONCE},
       {"chunks", "V", "stages per rank (the schedule's usual number)",
-       false},
+       ONCE},
       {"group", "N", "interleaved: micro-batches that a chunk takes in a row "
        "(P)",
-       false},
-      {"microbatches", "M", "micro-batches per step", false},
-      {"forward", "MS", "time of the forward pass (1)", false},
-      {"backward-input", "MS", "time of the gradient of the inputs (1)", false},
+       ONCE},
+      {"microbatches", "M", "micro-batches per step", ONCE},
+      {"forward", "MS", "time of the forward pass (1)", ONCE},
+      {"backward-input", "MS", "time of the gradient of the inputs (1)", ONCE},
       {"backward-weight", "MS", "time of the gradient of the weights (1)",
-       false},
+       ONCE},
       {"pair", "MS", "time of F overlapped with B and W (the sum of the three)",
-       false},
+       ONCE},
       {"transfer", "MS", "time of a message to another rank (0)",
-       false},
+       ONCE},
       {"memory-limit", "X", "most micro-batches whose activations a rank may "
-       "hold", false},
+       "hold", ONCE},
       {"weight-memory", "R", "memory held between B and W, as a share of the "
        "memory after F (0.5)",
-       false},
+       ONCE},
       {"draw", "FILE.svg", "writes a picture of at most 50,000 actions",
-       false},
-      {"text", "FILE", "writes the schedule as text", false},
+       OUTPUT},
+      {"text", "FILE", "writes the schedule as text", OUTPUT},
       {"lower", NULL, "with --text: includes sends and receives",
-       false}, FLAG_JSON}},
+       ONCE}, FLAG_JSON}},
     {"bench kernels", "", 0, 0, "times every kernel against the machine's "
      "limits",
      "Times each kernel at shapes that occur in training. The limit is the "
@@ -577,15 +579,15 @@ const struct command commands[] = {
      "run. Matrix products are also compared with oneDNN if\nit is installed.",
      "lockstep bench kernels --only rmsnorm --check all", false,
      command_bench_kernels,
-     {{"only", "TEXT", "only kernels whose name contains TEXT", false},
+     {{"only", "TEXT", "only kernels whose name contains TEXT", ONCE},
       {"dtype", "TYPE", "float32, bfloat16 or float16 (default: the first two)",
-       false},
+       ONCE},
       {"product", "NAME", "bfloat16 matrix product: pairs (default) or tiles",
-       false},
+       ONCE},
       {"check", "HOW", "how much is compared with the reference, bit by bit: "
        "some (one row in 64 of a matrix product; default), all (minutes) or "
-       "nothing", false},
-      {"ms", "N", "milliseconds for each kernel (100)", false},
+       "nothing", ONCE},
+      {"ms", "N", "milliseconds for each kernel (100)", ONCE},
       FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
     {"bench recipes", "", 0, 0, "times products of 8 and 4 bits, rounding "
      "included",
@@ -594,11 +596,11 @@ const struct command commands[] = {
      "float32 and bfloat16. A speed\nof 1 is that type's.",
      "lockstep bench recipes --only mxfp8 --tokens 256 --in 256 --out 256 "
      "--rounds 1", false, command_bench_recipes,
-     {{"only", "TEXT", "only recipes whose name contains TEXT", false},
-      {"tokens", "N", "tokens, in sequences of 1,024 (4096)", false},
-      {"in", "N", "in-features (3072)", false},
-      {"out", "N", "out-features (768)", false},
-      {"rounds", "N", "turns of each; the best one counts (5)", false},
+     {{"only", "TEXT", "only recipes whose name contains TEXT", ONCE},
+      {"tokens", "N", "tokens, in sequences of 1,024 (4096)", ONCE},
+      {"in", "N", "in-features (3072)", ONCE},
+      {"out", "N", "out-features (768)", ONCE},
+      {"rounds", "N", "turns of each; the best one counts (5)", ONCE},
       FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
     {"bench step", "", 0, 0, "times whole training steps, kernel by kernel",
      "Trains on random tokens: one warmup step, then the median of the "
@@ -610,26 +612,26 @@ const struct command commands[] = {
      "lockstep bench step --model llama-1m --draw step.svg", false,
      command_bench_step,
      {{"model", "NAME", "gpt2-124m (default), gpt2-1.5b, llama-1b, llama-58m, "
-       "llama-10m, llama-1m", false},
-      {"batch", "N", "sequences per step", false},
+       "llama-10m, llama-1m", ONCE},
+      {"batch", "N", "sequences per step", ONCE},
       {"micro-batch", "N", "sequences processed at once (the choice of a run)",
-       false},
-      {"length", "N", "sequence length in tokens", false},
-      {"steps", "N", "number of measured steps, at most 64 (3)", false},
+       ONCE},
+      {"length", "N", "sequence length in tokens", ONCE},
+      {"steps", "N", "number of measured steps, at most 64 (3)", ONCE},
       {"dtype", "TYPE", "float32 (default), bfloat16, float16 or float64",
-       false},
+       ONCE},
       {"product", "NAME", "bfloat16 matrix product: pairs (default) or tiles",
-       false},
-      {"draw", "FILE.svg", "draws the step", false},
-      {"trace", "FILE.json", "writes a trace for Perfetto", false},
-      {"csv", NULL, "prints the rows as comma-separated values", false},
+       ONCE},
+      {"draw", "FILE.svg", "draws the step", OUTPUT},
+      {"trace", "FILE.json", "writes a trace for Perfetto", OUTPUT},
+      {"csv", NULL, "prints the rows as comma-separated values", ONCE},
       FLAG_DEVICE,
       {"gpu", "HOW", "with --device cuda, numerics.gpu: exact (default) or "
-       "fast", false},
+       "fast", ONCE},
       {"attention", "HOW", "with --gpu fast, numerics.attention: auto "
-       "(default), own, cudnn or flash", false},
+       "(default), own, cudnn or flash", ONCE},
       {"graphs", NULL, "with --device cuda, device_graphs: kernels then have "
-       "no times", false},
+       "no times", ONCE},
       FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
     {"bench comm", "", 0, 0, "times collectives between ranks, next to memcpy",
      "Times each algorithm of each collective, between threads or, under "
@@ -638,10 +640,10 @@ const struct command commands[] = {
      "copy by all ranks at once, in the same run.",
      "lockstep bench comm --ranks 2 --bytes 16777216", false,
      command_bench_comm,
-     {{"ranks", "N", "number of ranks (2, or the processes of mpirun)", false},
+     {{"ranks", "N", "number of ranks (2, or the processes of mpirun)", ONCE},
       {"bytes", "N", "times one size instead of 64 KiB, 1, 16 and 64 MiB",
-       false},
-      {"ms", "N", "milliseconds for each row (200)", false},
+       ONCE},
+      {"ms", "N", "milliseconds for each row (200)", ONCE},
       FLAG_JSON}},
     {"bench schedules", "", 0, 0, "times the generation of pipeline schedules",
      "Times, on one thread, how long it takes to generate and check each "
@@ -649,9 +651,9 @@ const struct command commands[] = {
      "as many micro-batches (DualPipe:\ntwice as many), then with 64 ranks "
      "and 512 micro-batches.",
      "lockstep bench schedules --ranks 64", false, command_bench_schedules,
-     {{"ranks", "P", "number of pipeline ranks", false},
-      {"microbatches", "M", "micro-batches per step (as many as ranks)", false},
-      {"repeats", "N", "reports the best of N measurements (3)", false},
+     {{"ranks", "P", "number of pipeline ranks", ONCE},
+      {"microbatches", "M", "micro-batches per step (as many as ranks)", ONCE},
+      {"repeats", "N", "reports the best of N measurements (3)", ONCE},
       FLAG_JSON}},
     {"doctor", "", 0, 0, "shows what this machine and this build can do",
      "Each row is a capability: yes or no, the reason, and what to do about "
@@ -662,13 +664,13 @@ const struct command commands[] = {
      "(docs/doctor.md). Exit code 69: something is not ok.",
      "lockstep doctor\nlockstep doctor --nodes --ranks 2 --seconds 1 "
      "--tolerance 0.99", false, command_doctor,
-     {{"nodes", NULL, "judges all ranks and the links between them", false},
+     {{"nodes", NULL, "judges all ranks and the links between them", ONCE},
       {"ranks", "N", "with --nodes: ranks, as threads (1, or as launched)",
-       false},
-      {"seconds", "S", "with --nodes: time of the burn-in (5)", false},
+       ONCE},
+      {"seconds", "S", "with --nodes: time of the burn-in (5)", ONCE},
       {"tolerance", "X", "with --nodes: worse than the median by more than "
-       "this share is slow (0.1)", false},
-      {"place", "DIR", "with --nodes: storage to measure (.)", false},
+       "this share is slow (0.1)", ONCE},
+      {"place", "DIR", "with --nodes: storage to measure (.)", ONCE},
       FLAG_JSON}},
     {"version", "", 0, 0, "prints version, compiler, instruction sets, "
      "libraries", "",

@@ -13,7 +13,7 @@ static const char *flag_text(char out[FLAG_TEXT_BYTES], const struct flag *flag)
 {
     snprintf(out, FLAG_TEXT_BYTES, "--%s%s%s%s", flag->name,
              flag->value ? " " : "", flag->value ? flag->value : "",
-             flag->repeats ? " ..." : "");
+             flag->use == REPEATS ? " ..." : "");
     return out;
 }
 

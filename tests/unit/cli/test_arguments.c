@@ -13,10 +13,10 @@ static status do_nothing(struct arguments *arguments)
 static const struct command sample = {
     "sample", "FILE...", 1, OPERANDS_ANY, "", "", "lockstep sample x", false,
     do_nothing,
-    {{"count", "N", "", false}, {"rate", "X", "", false},
-     {"kind", "KIND", "", false}, {"set", "K=V", "", true},
-     {"json", NULL, "", false}, {"draw", "FILE.svg", "", false},
-     {"text", "FILE", "", false}, {"out", "N", "", false}}};
+    {{"count", "N", "", ONCE}, {"rate", "X", "", ONCE},
+     {"kind", "KIND", "", ONCE}, {"set", "K=V", "", REPEATS},
+     {"json", NULL, "", ONCE}, {"draw", "FILE.svg", "", OUTPUT},
+     {"text", "FILE", "", OUTPUT}, {"out", "N", "", ONCE}}};
 
 enum { WORDS_MAX = 16 };
 
