@@ -283,6 +283,28 @@ TEST(messages_find_its_memory)
     CHECK(device_seen(far.memory) == (void *)far.memory);
 }
 
+/* As often as anybody likes, also one that is not the last; what is left stays
+ * where it is. */
+TEST(memory_that_is_given_back_is_nobodys)
+{
+    struct far far;
+    void *first, *second;
+
+    far_begin(&far, DEVICE_LATE);
+    for (int i = 0; i < 200; i++) {
+        IS_OK(device_take(far.device, 4096, &first));
+        IS_OK(device_take(far.device, 8192, &second));
+        CHECK(device_seen(first) != first && device_seen(second) != second);
+        device_give(far.device, first);
+        CHECK(device_near(far.device, first) == NULL);
+        CHECK(device_seen(first) == first && device_seen(second) != second);
+        device_give(far.device, second);
+        CHECK(device_seen(second) == second);
+    }
+    CHECK(device_seen(far.memory) != (void *)far.memory);
+    far_end(&far);
+}
+
 static status fail_late(void *owner, void *told)
 {
     (void)owner;
@@ -339,5 +361,6 @@ TEST_MAIN(what_is_written_is_read, parts_of_rows_are_copied,
           the_host_cannot_touch_its_memory,
           kernels_take_memory_of_the_device_only,
           a_part_of_a_matrix_is_coded_where_it_is, messages_find_its_memory,
+          memory_that_is_given_back_is_nobodys,
           an_error_of_its_work_is_told_to_who_waits,
           a_queue_takes_more_work_than_it_has_room_for, names_of_devices)
