@@ -8,7 +8,8 @@
  * and no more than that; early, as soon as it may. Events alone order streams.
  *
  *   GPUS, GPU_BYTES    how many there are (1), memory of one (8 GiB)
- *   DRIVER, MAJOR, MINOR   what it says of itself (13000, 9, 0)
+ *   DRIVER, GPU_NAME, MAJOR, MINOR   what it says of itself (13000, a test, 9,
+ *                      0)
  *   BROKEN=1           it takes no modules
  *   ONLY_OWN=1         it takes no machine code of other kinds of GPUs; else
  *                      that counts as its own (a test's build may have one

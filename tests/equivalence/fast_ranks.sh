@@ -168,10 +168,19 @@ if grep -q 'tensors of step 4: equal: [1-9]' out; then ok "a run that goes on"
 else bad "a run that goes on" "other weights" out
 fi
 if [ -z "${REAL:-}" ]; then
+    if grep -q 'made the products of this run so far' log
+    then bad "the same GPU" "it is taken for another one" log
+    fi
     LT_VERSION=120805 lockstep resume parts --set train.steps=5 >out 2>&1
     if grep -q 'cuBLASLt 13[.0-9]* with cuDNN 9[.0-9]* on .* made the products of this run so far, and now cuBLASLt 12\.8\.5 with' out
     then ok "another version of the library is told"
     else bad "another version of the library" "no warning" out
+    fi
+    GPU_NAME="another kind" LT_VERSION=120805 lockstep resume parts \
+        --set train.steps=6 >out 2>&1
+    if grep -q 'cuBLASLt 12\.8\.5 with .* on a test made the products of this run so far, and now cuBLASLt 12\.8\.5 with .* on another kind does' out
+    then ok "another kind of GPU is told"
+    else bad "another kind of GPU" "no warning" out
     fi
 fi
 # The host makes some steps of soap, the first after a start among them: its
@@ -324,6 +333,11 @@ END
     chmod +x rank.sh
     expect "ranks with two versions" 78 \
         "another library of products or GPU (numerics.gpu=fast) than rank 0: \"cuBLASLt 13.0.0 on" \
+        launch --ranks 2 -- ./rank.sh "$program" train \
+        config.yaml --run no --set numerics.gpu=fast --set mesh.data=2
+    sed -i 's/^export .*/export GPU_NAME="kind $LOCKSTEP_RANK"/' rank.sh
+    expect "ranks with two kinds of GPUs" 78 \
+        "another library of products or GPU (numerics.gpu=fast) than rank 0: \"cuBLASLt 13.1.0 on kind 1" \
         launch --ranks 2 -- ./rank.sh "$program" train \
         config.yaml --run no --set numerics.gpu=fast --set mesh.data=2
     mkdir without && cp "$BUILD"/tests/driver/lib{cuda,cublasLt}.so.1* without
