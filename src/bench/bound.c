@@ -7,14 +7,16 @@
 
 #include "bench/peer_product.h"
 #include "bench/probe.h"
+#include "observe/device_limits.h"
 
 enum { ROUNDS_LEAST = 3, ROUNDS_MOST = 50, SQUARE = 512 };
 static const double seconds_each = 0.05;
 
-/* Operands of the largest product. */
+/* Operands of the largest product, where the stream's kernels work. */
 struct room {
     struct arena arena;
-    void *data[3]; /* c, a, b */
+    struct stream *stream;
+    void *data[3]; /* c, a, b; owned on a device apart */
 };
 
 static double elements_of(const struct profile_row *row, int operand)
@@ -25,11 +27,27 @@ static double elements_of(const struct profile_row *row, int operand)
            (double)s[operand == 0 ? 1 : 2];
 }
 
-static status room_open(struct room *room, enum dtype dtype,
-                        const struct profile *profile)
+static status room_take(struct room *room, double elements, size_t each,
+                        void **out)
+{
+    const size_t bytes = (size_t)elements * each;
+
+    if (room->stream->device != NULL) {
+        TRY(device_take(room->stream->device, bytes, out));
+        return device_limits_fill(room->stream, *out, bytes);
+    }
+    TRY(arena_take_array(&room->arena, (size_t)elements, each, out));
+    memset(*out, PROFILE_ORDINARY, bytes);
+    return OK;
+}
+
+static status room_open(struct room *room, struct stream *stream,
+                        enum dtype dtype, const struct profile *profile)
 {
     const size_t bytes = (size_t)dtype_bytes(dtype_real(dtype));
 
+    arena_init(&room->arena, "products", 0);
+    room->stream = stream;
     for (int i = 0; i < 3; i++) {
         double most = 1;
 
@@ -37,11 +55,18 @@ static status room_open(struct room *room, enum dtype dtype,
             if (profile->rows[r].kind == METER_MATMUL &&
                 elements_of(&profile->rows[r], i) > most)
                 most = elements_of(&profile->rows[r], i);
-        TRY(arena_take_array(&room->arena, (size_t)most, bytes,
-                             &room->data[i]));
-        memset(room->data[i], PROFILE_ORDINARY, (size_t)most * bytes);
+        TRY(room_take(room, most, bytes, &room->data[i]));
     }
     return OK;
+}
+
+static void room_close(struct room *room)
+{
+    struct device *device = room->stream->device;
+
+    for (int i = 0; device != NULL && i < 3; i++)
+        device_give(device, room->data[i]);
+    arena_free(&room->arena);
 }
 
 /* The product of a row with operands that lie as the row's did. */
@@ -63,21 +88,32 @@ static struct matmul call_of(const struct room *room, enum dtype dtype,
     return call;
 }
 
-/* Best seconds of one call. */
+struct own { const struct kernels *kernels; struct matmul call; };
+
+static status own_once(struct stream *stream, void *of)
+{
+    const struct own *own = of;
+
+    return own->kernels->matmul(stream, &own->call);
+}
+
+/* Best seconds of one call; on a device apart those of its clock. */
 static status own_time(const struct kernels *kernels, struct stream *stream,
                        const struct matmul *shape, double *seconds)
 {
     const struct sum_segment segment = {.length = shape->a.shape[1]};
     const struct sum_order order = {&segment, 1, 1};
     const double start = probe_now_s();
-    struct matmul call = *shape;
+    struct own own = {kernels, *shape};
 
-    call.order = &order;
+    own.call.order = &order;
+    if (stream->device != NULL)
+        return device_limits_seconds(stream, own_once, &own, seconds);
     *seconds = 1e9;
     for (int i = 0; i < ROUNDS_MOST; i++) {
         const double began = probe_now_s();
 
-        TRY(kernels->matmul(stream, &call));
+        TRY(own_once(stream, &own));
         const double took = probe_now_s() - began;
 
         if (took < *seconds) *seconds = took;
@@ -117,13 +153,14 @@ static status measure_products(struct bound *bound, struct stage *stage,
                                const struct probe_peer *peer,
                                struct profile *profile)
 {
+    const struct kernels *kernels =
+        stage->device != NULL ? &stage->kernels : &stage->inner[0];
     const enum dtype dtype = stage->program.dtype;
     struct room room = {0};
     bool peer_has_all = true;
     status result;
 
-    arena_init(&room.arena, "products", 0);
-    TRY_GOTO(done, result, room_open(&room, dtype, profile));
+    TRY_GOTO(done, result, room_open(&room, &stage->stream, dtype, profile));
     for (int i = 0; i < profile->count; i++) {
         struct profile_row *row = &profile->rows[i];
         double own, theirs;
@@ -131,8 +168,7 @@ static status measure_products(struct bound *bound, struct stage *stage,
         if (row->kind != METER_MATMUL || row->shape[0] == 0) continue;
         const struct matmul call = call_of(&room, dtype, row);
 
-        TRY_GOTO(done, result, own_time(&stage->inner[0], &stage->stream,
-                                        &call, &own));
+        TRY_GOTO(done, result, own_time(kernels, &stage->stream, &call, &own));
         theirs = peer_time(peer, &call);
         row->limit_ms = 1e3 * row->calls *
                         (theirs > 0 && theirs < own ? theirs : own);
@@ -145,7 +181,7 @@ static status measure_products(struct bound *bound, struct stage *stage,
     }
     if (!peer_has_all) bound->peer_ms = 0;
 done:
-    arena_free(&room.arena);
+    room_close(&room);
     return result;
 }
 
@@ -166,16 +202,26 @@ static status measure_float32(struct stage *stage, double *flops)
     double seconds;
     status result;
 
-    arena_init(&room.arena, "products", 0);
-    TRY_GOTO(done, result, room_open(&room, DTYPE_F32, &one));
+    TRY_GOTO(done, result, room_open(&room, &stage->stream, DTYPE_F32, &one));
     const struct matmul call = call_of(&room, DTYPE_F32, &row);
 
     TRY_GOTO(done, result, own_time(&stage->inner[1], &stage->stream, &call,
                                     &seconds));
     *flops = 2.0 * SQUARE * SQUARE * SQUARE / seconds;
 done:
-    arena_free(&room.arena);
+    room_close(&room);
     return result;
+}
+
+static status measure_attention(const struct bound *bound,
+                                struct stage *stage,
+                                struct profile_limits *limits)
+{
+    limits->attention_flops = limits->product_flops;
+    if (stage->device != NULL) limits->attention_flops = bound->attention_rate;
+    else if (dtype_is_narrow(stage->program.dtype))
+        return measure_float32(stage, &limits->attention_flops);
+    return OK;
 }
 
 /* Limits of all other rows, at the rates that are known now. */
@@ -189,16 +235,26 @@ static status measure_others(struct bound *bound, struct stage *stage,
         .memory_bytes = bound->memory_rate};
     struct profile others;
 
-    limits.attention_flops = limits.product_flops;
-    if (dtype_is_narrow(stage->program.dtype))
-        TRY(measure_float32(stage, &limits.attention_flops));
-
+    TRY(measure_attention(bound, stage, &limits));
     profile_take(&others, meter, &limits); /* the same rows in one order */
     for (int i = 0; i < profile->count; i++)
         if (!has_own_limit(&profile->rows[i]))
             profile->rows[i].limit_ms = others.rows[i].limit_ms;
     profile->limits = limits;
     return OK;
+}
+
+/* By the kernels of the device alone. */
+static status measure_apart(struct bound *bound, struct stage *stage,
+                            const struct meter *meter, struct profile *profile)
+{
+    struct profile_limits limits;
+
+    TRY(device_limits_take(stage, &limits));
+    bound->memory_rate = limits.memory_bytes;
+    bound->attention_rate = limits.attention_flops;
+    TRY(measure_products(bound, stage, &(struct probe_peer){0}, profile));
+    return measure_others(bound, stage, meter, profile);
 }
 
 status bound_measure(struct bound *bound, struct stage *stage,
@@ -209,6 +265,8 @@ status bound_measure(struct bound *bound, struct stage *stage,
 
     *bound = (struct bound){0};
     profile_take(profile, meter, &(struct profile_limits){0});
+    if (stage->device != NULL)
+        return measure_apart(bound, stage, meter, profile);
     TRY_GOTO(done, result, probe_memory_rate(&stage->inner[1], &stage->stream,
                                              PROBE_AREA_BYTES,
                                              &bound->memory_rate));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bound.h - the best possible speed of this machine with the kernels of a step,
- * measured at the step's own shapes in the same run. */
+/* bound.h - the best possible speed of this machine, or of its GPU, with the
+ * kernels of a step, measured at the step's own shapes in the same run. */
 #ifndef LOCKSTEP_BENCH_BOUND_H
 #define LOCKSTEP_BENCH_BOUND_H
 
@@ -13,11 +13,13 @@ struct bound {
     double best_ms;          /* the better for each shape */
     double flops;            /* of a step's products */
     double memory_rate;      /* bytes a second */
+    double attention_rate;   /* FLOPs a second; of a device apart */
 };
 
 /* The profile of the meter's steps, not merged, with a limit for every row:
  * products at the best time of their shape, alone, in this run; attention at
- * the rate of all products; the rest at the bandwidth of memory. */
+ * the rate of all products; the rest at the bandwidth of memory. On a device
+ * apart by its kernels and its clock; the gradients are written over. */
 status bound_measure(struct bound *bound, struct stage *stage,
                      const struct meter *meter, struct profile *profile);
 

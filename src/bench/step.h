@@ -39,7 +39,8 @@ struct bench_step_settings {
  * the bound of the step: its matrix products at the better of our own rate and
  * oneDNN's, if that is installed, on the step's own shapes, and the bytes of
  * everything else at the measured bandwidth; and the time by layer and pass.
- * On a device apart only the times: rates, bound and layers are of the CPU.
+ * On a device apart rates and bound are its own, and times of layers are left
+ * out; with graphs those too.
  * ERR_CONFIG: an unknown model, with the nearest. */
 status bench_step(const struct bench_step_settings *settings, FILE *out,
                   struct json_writer *json);

@@ -69,7 +69,13 @@ static void print_layers(const struct step_figures *f, FILE *out)
             f->profile.step_ms - sum);
 }
 
-/* Rates of the CPU, and what they allow. */
+/* With graphs kernels have no times, and so no limits. */
+static bool has_bound(const struct step_figures *f)
+{
+    return !f->settings->graphs;
+}
+
+/* Rates that were measured, and what they allow. */
 static void print_bound(const struct step_figures *f, const struct derived *d,
                         FILE *out)
 {
@@ -93,7 +99,7 @@ static void print_figures(const struct step_figures *f, FILE *out)
     fprintf(out, "step           %.1f ms (median; %.1f to %.1f, mean %.1f), "
                  "%.1f tokens/s\n", f->median_ms, f->step_ms[0],
             f->step_ms[f->steps - 1], f->profile.step_ms, d.tokens_per_s);
-    if (f->stage->device == NULL) print_bound(f, &d, out);
+    if (has_bound(f)) print_bound(f, &d, out);
     fprintf(out, "peak memory    %s planned, %s resident\n",
             text_bytes(planned, f->planned_bytes),
             text_bytes(resident, f->resident_bytes));
@@ -135,7 +141,7 @@ status step_print(const struct step_figures *f, FILE *out)
     else print_maker(f, out);
     TRY_GOTO(done, result, profile_print(&f->profile, &text));
     fputs(text.bytes, out);
-    if (stage->device == NULL)
+    if (has_bound(f))
         fprintf(out, "(limit: time at the measured rates over the time "
                      "taken; above 100%%: operands that stay in caches)\n");
     fputs("\n", out);
@@ -240,7 +246,7 @@ status step_write(const struct step_figures *f, struct json_writer *json)
     json_write_key_real(json, "step_ms_least", f->step_ms[0]);
     json_write_key_real(json, "step_ms_most", f->step_ms[f->steps - 1]);
     json_write_key_real(json, "tokens_per_s", d.tokens_per_s);
-    if (f->stage->device == NULL) write_bound(f, &d, json);
+    if (has_bound(f)) write_bound(f, &d, json);
     json_write_key_integer(json, "planned_bytes", (int64_t)f->planned_bytes);
     json_write_key_integer(json, "peak_resident_bytes",
                            (int64_t)f->resident_bytes);

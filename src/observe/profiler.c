@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "kernels/isa.h"
+#include "observe/device_limits.h"
 #include "observe/trace_file.h"
 
 enum {
@@ -197,23 +198,20 @@ static status measure_limits(struct stage *stage,
                              struct profile_limits *limits)
 {
     struct areas areas = {0};
-    struct stream stream = stage->stream; /* of the host, on any device */
+    struct stream *stream = &stage->stream;
     status result;
 
+    if (stage->device != NULL) return device_limits_take(stage, limits);
     TRY_GOTO(done, result, areas_open(&areas, stage));
-    if (stream.device != NULL)
-        TRY_GOTO(done, result, arena_take(&areas.own, stream.scratch_bytes,
-                                          &stream.scratch));
-    stream.device = NULL;
     for (int i = 0; i < 3; i++)
         memset(areas.data[i], PROFILE_ORDINARY,
                (size_t)areas.elements * sizeof(double));
     limits->memory_area = 3 * areas.elements *
                           dtype_bytes(stage->host_kernels[1].dtype);
     TRY_GOTO(done, result, profile_memory_rate(
-        &stage->host_kernels[1], &stream, areas.data, areas.elements,
+        &stage->host_kernels[1], stream, areas.data, areas.elements,
         &limits->memory_bytes));
-    TRY_GOTO(done, result, product_limit(stage, &stream, &areas, limits));
+    TRY_GOTO(done, result, product_limit(stage, stream, &areas, limits));
 done:
     arena_free(&areas.own);
     return result;

@@ -356,15 +356,27 @@ if [ -z "${REAL:-}" ]; then
     then ok "the plan has foreign memory on a line of its own"
     else bad "foreign memory" "the plan does not have it" out
     fi
-    # 51 products that last 0.1 ms each at least, by the GPU's clock.
-    LAUNCH_US=100 lockstep bench step --device cuda --model llama-1m \
+    # 51 products that last 5 ms each at least, by the GPU's clock. So do those
+    # that are their limit, and an addition in the GPU's memory.
+    LAUNCH_US=5000 lockstep bench step --device cuda --model llama-1m \
         --batch 1 --length 16 --steps 1 --json >out 2>log
     took=$(grep -A4 '"kind": "matmul"' out | sed -n 's/.*"ms": \([0-9.]*\).*/\1/p' |
         head -n 1)
-    if grep -q '"device": "cuda"' out && ! grep -q bound_fraction out &&
-        awk -v ms="${took:-0}" 'BEGIN { exit !(ms >= 5.1) }'
-    then ok "bench step: products took $took ms of the GPU"
-    else bad "bench step" "products took ${took:-no} ms of the GPU" out
+    limit=$(grep -A8 '"kind": "matmul"' out |
+        sed -n 's/.*"limit_ms": \([0-9.]*\).*/\1/p' | head -n 1)
+    memory=$(sed -n 's/.*"memory_gbytes_per_s": \([0-9.e-]*\).*/\1/p' out)
+    if grep -q '"device": "cuda"' out && grep -q '"bound_fraction": 0' out &&
+        awk -v ms="${took:-0}" -v limit="${limit:-0}" -v memory="${memory:-9}" '
+            BEGIN { exit !(ms >= 255 && limit >= 255 && limit <= ms &&
+                           memory > 0 && memory < 1.1) }'
+    then ok "bench step: products took $took ms of the GPU, at best $limit"
+    else bad "bench step" "products took ${took:-no} ms of the GPU, at best ${limit:-no}; memory ${memory:-no} GB/s" out
+    fi
+    lockstep bench step --device cuda --model llama-1m --batch 1 --length 16 \
+        --steps 1 --graphs --json >out 2>log
+    if grep -q '"graphs": true' out && ! grep -q bound_fraction out
+    then ok "bench step: no bound with graphs"
+    else bad "bench step" "kernels in graphs have limits" out
     fi
     # Each kernel lasts 2 ms at least; to start one takes less.
     rm -rf cuda
@@ -378,6 +390,14 @@ if [ -z "${REAL:-}" ]; then
         [ "$short" -eq 0 ]
     then ok "a trace has $joined kernels by the GPU's clock"
     else bad "a trace" "$joined kernels with an instruction, $short too short"
+    fi
+    # An addition of that run moves few bytes in those 2 ms.
+    rates=$(sed -n 's/.*"\(memory_bytes\|product_flops\)_per_s": \([0-9.e+]*\).*/\2/p' \
+        cuda/profile.json | xargs)
+    if awk -v rates="$rates" 'BEGIN { n = split(rates, r, " ")
+            exit !(n == 2 && r[1] > 0 && r[1] < 1e9 && r[2] > 0 && r[2] < 1e9) }'
+    then ok "a profile has rates of the GPU: $rates"
+    else bad "a profile" "rates of the host: $rates"
     fi
 fi
 

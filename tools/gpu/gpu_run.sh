@@ -317,6 +317,15 @@ timed() {
         "$(of_json first_step_s "$details/bench.$name.json")" s
     figure "bench.$name.planned" \
         "$(of_json planned_bytes "$details/bench.$name.json")" bytes
+    # Ceilings of this run: none with graphs, where kernels have no times.
+    ! grep -q '"bound_fraction"' "$details/bench.$name.json" || {
+        figure "bench.$name.products" \
+            "$(of_json product_gflops "$details/bench.$name.json")" GFLOP/s
+        figure "bench.$name.memory" \
+            "$(of_json memory_gbytes_per_s "$details/bench.$name.json")" GB/s
+        figure "bench.$name.of_bound" \
+            "$(of_json bound_fraction "$details/bench.$name.json")" "of 1"
+    }
 }
 
 # Whether all were timed.
