@@ -15,6 +15,7 @@
 #include "base/numa_nodes.h"
 #include "base/options.h"
 #include "base/threads.h"
+#include "bench/gpu_rates.h"
 #include "checkpoint/s3_curl.h"
 #include "cli/about.h"
 #include "comm/mpi.h"
@@ -422,6 +423,26 @@ static void probe_gpus(struct finding *finding)
     probe_library(finding, cuda_health, "");
 }
 
+static void probe_rates(struct finding *finding)
+{
+    char text[FINDING_BYTES];
+    struct gpu_rates rates;
+
+    if (cuda_about(text, sizeof text) != CUDA_LOADS) {
+        say(finding, false, "no GPU loads the kernels");
+        return;
+    }
+    if (gpu_rates_measure(&rates) != OK) {
+        say_status(finding);
+        return;
+    }
+    say(finding, true, "GPU 0: memory %.4g GB/s; products %.3g TFLOP/s in "
+        "float32 by own kernels, %.3g in bfloat16 by %s",
+        1e-9 * rates.memory_bytes, 1e-12 * rates.float32_flops,
+        1e-12 * rates.bfloat16_flops,
+        rates.by_library ? "cuBLASLt" : "own kernels");
+}
+
 static void probe_products(struct finding *finding)
 {
     probe_library(finding, cuda_products,
@@ -467,6 +488,7 @@ const struct probe probes[] = {
     {"MPI", false, probe_mpi},
     {"CUDA", false, probe_cuda},
     {"GPUs", false, probe_gpus},
+    {"GPU rates", false, probe_rates},
     {"cuBLASLt", false, probe_products},
     {"cuDNN", false, probe_attention},
     {"NCCL", false, probe_nccl},

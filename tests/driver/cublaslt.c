@@ -9,6 +9,7 @@
  * streams of another one.
  *
  *   LT_VERSION       what it says of itself (130100)
+ *   LT_CREATES=0     it does not work
  *   LT_NONE=K        it has no algorithm for sums of K elements
  *   LT_COUNTS=FILE   products, and algorithms that were asked for, are added to
  *                    the file
@@ -105,7 +106,8 @@ EXPORTED int cublasLtCreate(void **handle)
     int *device;
 
     pthread_once(&once, find);
-    if (gpu.now == NULL || gpu.now() < 0) return LT_NOT_INITIALIZED;
+    if (gpu.now == NULL || gpu.now() < 0 || number("LT_CREATES", 1) == 0)
+        return LT_NOT_INITIALIZED;
     device = malloc(sizeof *device);
     *device = gpu.now();
     *handle = device;

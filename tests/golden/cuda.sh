@@ -103,6 +103,28 @@ cp "$BUILD/tests/driver/libnvidia-ml.so.1" "$room/driver"
 alike="6.0 of 8.0 GiB unused, clock 1200 of 1980 MHz, memory 2600 MHz, ECC on"
 healthy "of one" "yes 0: $alike, 0 uncorrected errors, 4 NVLinks, PCIe 5 x16" \
     GPUS=1
+# Rates of the GPU: those of a kernel that lasts 20 ms at least, so that the host's
+# are out of reach.
+rates() { # NAME PATTERN [VALUE...]
+    local name=$1 pattern=$2
+    shift 2
+    if (export LD_LIBRARY_PATH="$room/driver" GPUS=1 LAUNCH_US=20000 "$@"
+        "$program" doctor 2>&1 | grep '^GPU rates ' | tr -s ' ') >"$room/log" &&
+        grep -qE "$pattern" "$room/log"
+    then ok "rates: $name"
+    else bad "rates: $name" "does not say: $pattern" "$room/log"
+    fi
+}
+some='yes GPU 0: memory 0\.[01][0-9]* GB/s; products [0-9.]+e-0[5-9] TFLOP/s in float32 by own kernels, [0-9.e-]+ in bfloat16 by'
+: >"$room/driver/libcublasLt.so.13" # where the system has a real one
+: >"$room/driver/libcublasLt.so.12"
+rates "without cuBLASLt" "$some own kernels"
+cp "$BUILD/tests/driver/libcublasLt.so.13" "$room/driver"
+rates "with cuBLASLt" "$some cuBLASLt"
+rates "a cuBLASLt that does not work" "$some own kernels" LT_CREATES=0
+rates "a GPU without memory" "no GPU 0 has no [0-9]+ bytes" GPU_BYTES=100000000
+rates "no GPU" "no no GPU loads the kernels" GPUS=0
+rm "$room/driver"/libcublasLt.so.1[23]
 # A process that has asked may fork others that use the GPU.
 if make -s BUILD="$BUILD" EXTRA="${EXTRA:-}" \
     "$BUILD/tests/unit/kernels/test_cuda_about" >"$room/log" 2>&1 &&

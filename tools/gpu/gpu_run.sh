@@ -162,7 +162,7 @@ stage_env() {
     nvidia-smi -q >"$details/nvidia-smi.txt" 2>&1
     found=$(within "$lockstep" doctor 2>"$details/doctor.err" | tee "$details/doctor.log" |
         sed -n 's/^CUDA *\(yes\|no\) *\(.*[^ -]\)[ -]*$/\2/p')
-    grep -E '^(CUDA|GPUs|NCCL|cuBLASLt|cuDNN) ' "$details/doctor.log" | sed 's/^/    /'
+    grep -E '^(CUDA|GPUs|GPU rates|NCCL|cuBLASLt|cuDNN) ' "$details/doctor.log" | sed 's/^/    /'
     grep -q 'compute capability' <<<"$found" ||
         { fails "doctor finds no GPU: $found" "$details/doctor.err"; return; }
     gpu=${found//\"/}
