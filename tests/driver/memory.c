@@ -59,6 +59,7 @@ static CUresult enlist(struct range range)
         ranges[count++] = range;
         known += is_foreign(&range) ? 0 : range.bytes;
         if (known > known_most) known_most = known;
+        driver_count(COUNT_LEFT);
         result = CUDA_SUCCESS;
     }
     pthread_mutex_unlock(&lock);
@@ -79,6 +80,7 @@ static bool strike(uintptr_t first, bool host, bool foreign,
         *out = ranges[i];
         known -= foreign ? 0 : ranges[i].bytes;
         ranges[i] = ranges[--count];
+        driver_gone();
         found = true;
     }
     pthread_mutex_unlock(&lock);

@@ -45,6 +45,11 @@ void driver_count(enum count what)
     counts[what]++;
 }
 
+void driver_gone(void)
+{
+    counts[COUNT_LEFT]--;
+}
+
 static void *side_near(int device, const struct side *side, size_t bytes)
 {
     if (!side->host) return memory_near(device, side->at, bytes);
@@ -275,6 +280,7 @@ EXPORTED CUresult cuStreamCreate(CUstream *out, unsigned flags)
     if (flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
     *out = calloc(1, sizeof **out);
     driver_count(COUNT_TAKEN);
+    driver_count(COUNT_LEFT);
     (*out)->device = driver_device();
     pthread_mutex_lock(&lock);
     if (count < STREAMS) streams[count++] = *out;
@@ -289,6 +295,7 @@ EXPORTED CUresult cuStreamDestroy_v2(CUstream s)
     pthread_mutex_lock(&lock);
     await(s, s->given);
     s->is_gone = true;
+    driver_gone();
     for (int i = 0; i < count; i++)
         if (streams[i] == s) streams[i--] = streams[--count];
     pthread_mutex_unlock(&lock);
@@ -375,6 +382,7 @@ EXPORTED CUresult cuEventCreate(CUevent *out, unsigned flags)
         return CUDA_ERROR_INVALID_VALUE;
     *out = calloc(1, sizeof **out);
     driver_count(COUNT_TAKEN);
+    driver_count(COUNT_LEFT);
     (*out)->timed = flags == CU_EVENT_DEFAULT;
     if (!shared) return CUDA_SUCCESS;
     (*out)->shared = shared_event_make(&(*out)->file);
@@ -392,6 +400,7 @@ struct shared_event *event_shared(CUevent event, int *file)
 CUresult event_open(struct shared_event *shared, CUevent *out)
 {
     *out = calloc(1, sizeof **out);
+    driver_count(COUNT_LEFT);
     (*out)->shared = shared;
     (*out)->file = -1;
     return CUDA_SUCCESS;
@@ -416,6 +425,7 @@ EXPORTED CUresult cuEventDestroy_v2(CUevent event)
         shared_event_end(event->shared, event->file);
         pthread_mutex_unlock(&lock);
     }
+    driver_gone();
     free(event);
     return CUDA_SUCCESS;
 }
@@ -634,10 +644,11 @@ __attribute__((destructor)) static void say_counts(void)
 
     if (file == NULL) return;
     fprintf(file, "launches %ld copies %ld waits %ld calls %ld stops %ld "
-            "taken %ld graphs %ld told %ld opened %ld early %ld bytes %zu\n",
+            "taken %ld graphs %ld told %ld opened %ld early %ld left %ld "
+            "bytes %zu\n",
             counts[COUNT_LAUNCHES], counts[COUNT_COPIES], counts[COUNT_WAITS],
             counts[COUNT_CALLS], counts[COUNT_STOPS], counts[COUNT_TAKEN],
             counts[COUNT_GRAPHS], counts[COUNT_TOLD], counts[COUNT_OPENED],
-            counts[COUNT_EARLY], memory_most());
+            counts[COUNT_EARLY], counts[COUNT_LEFT], memory_most());
     fclose(file);
 }

@@ -45,9 +45,11 @@ enum count {
     COUNT_TOLD,     /* nodes of graphs that were told something new */
     COUNT_OPENED,   /* memory and events of other processes */
     COUNT_EARLY,    /* of them that were given back before they were closed */
+    COUNT_LEFT,     /* streams, events, memory (also pinned), there now */
     COUNTS
 };
 void driver_count(enum count what);
+void driver_gone(void); /* one of COUNT_LEFT */
 
 /* CUDA_SUCCESS: the thread may give the stream work. */
 CUresult stream_usable(CUstream s);

@@ -268,7 +268,7 @@ fi
 # ---- memory, and times of kernels ----
 
 # used NAME ARGUMENT...: the driver gave, or pinned, as many bytes as the plan
-# says.
+# says, and got back all that it gave.
 used() {
     local name=$1 planned found
     shift
@@ -277,7 +277,7 @@ used() {
     rm -rf cuda counts
     DRIVER_COUNTS=$PWD/counts must train config.yaml --run cuda \
         --set device=cuda "$@"
-    found=$(sed -n 's/.* bytes //p' counts)
+    found=$(sed -n 's/.* left 0 bytes //p' counts)
     if [ -n "$planned" ] && [ "$planned" = "$found" ]
     then ok "$name: $found bytes, as planned"
     else bad "$name" "planned: $planned bytes, used: $found"

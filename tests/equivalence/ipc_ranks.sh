@@ -30,7 +30,7 @@ all_exact() {
         verify config.yaml --layouts layouts.txt $small "$@" >out 2>log ||
         { bad "$name" "exit $?" log; return; }
     found=$(grep -c 'device=cuda .*EXACT *$' out)
-    opened=$(sed -n 's/.* opened \([1-9][0-9]*\) early 0 .*/\1/p' counts \
+    opened=$(sed -n 's/.* opened \([1-9][0-9]*\) early 0 left 0 .*/\1/p' counts \
         2>/dev/null | wc -l)
     if [ "$found" -ne "$rows" ]
     then bad "$name" "$found of $rows rows are exact" out
