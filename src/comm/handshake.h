@@ -108,6 +108,9 @@ status door_knock(int *descriptor, const char *address,
 status door_read(int descriptor, void *bytes, size_t length, int64_t end_ns);
 status door_write(int descriptor, const void *bytes, size_t length,
                   int64_t end_ns);
+/* ERR_PEER, with a sentence for that error of a connection: a machine that
+ * acknowledges nothing any more (patience_tell) is told from other ends. */
+status door_broke(int error);
 /* They take as long as they must, while bytes move within each idle_ms. */
 status door_read_bulk(int descriptor, void *bytes, size_t length,
                       int64_t idle_ms);

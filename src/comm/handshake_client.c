@@ -161,6 +161,13 @@ static void until_renew(struct until *until)
     if (until->idle_ns > 0) until->end_ns = clock_ns() + until->idle_ns;
 }
 
+status door_broke(int error)
+{
+    if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
+        FAIL(ERR_PEER, "its machine is silent");
+    FAIL(ERR_PEER, "the connection broke: %s", strerror(error));
+}
+
 static status read_until(int descriptor, void *bytes, size_t length,
                          struct until until)
 {
@@ -171,7 +178,7 @@ static status read_until(int descriptor, void *bytes, size_t length,
 
         if (got == 0) FAIL(ERR_PEER, "the connection was closed");
         if (got < 0 && errno != EAGAIN && errno != EINTR)
-            FAIL(ERR_PEER, "the connection broke: %s", strerror(errno));
+            return door_broke(errno);
         if (got < 0) {
             TRY(await(descriptor, POLLIN, until.end_ns));
             continue;
@@ -192,7 +199,7 @@ static status write_until(int descriptor, const void *bytes, size_t length,
         const ssize_t put = send(descriptor, at, length, MSG_NOSIGNAL);
 
         if (put < 0 && errno != EAGAIN && errno != EINTR)
-            FAIL(ERR_PEER, "the connection broke: %s", strerror(errno));
+            return door_broke(errno);
         if (put < 0) {
             TRY(await(descriptor, POLLOUT, until.end_ns));
             continue;

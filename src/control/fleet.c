@@ -189,11 +189,14 @@ static int64_t last_life_ns(const struct node *node, const char *why)
            (int64_t)NODE_MARGIN_MS * 1000000;
 }
 
-static void lose(struct fleet *fleet, int index, const char *why)
+static void lose(struct fleet *fleet, int index, const char *cause)
 {
     struct node *node = &fleet->nodes[index];
+    char why[WIRE_WHY_BYTES]; /* the cause may be the wire's */
     int ranks = 0;
 
+    snprintf(why, sizeof why, "%s",
+             cause[0] != '\0' ? cause : "the connection broke");
     wire_close(&node->wire);
     node->here = false;
     for (int i = 0; i < fleet->crew->size; i++) {
@@ -337,7 +340,7 @@ static void listen_to(struct fleet *fleet, int index)
     } while (result == OK && head != NULL);
     if (result == OK) result = check_link(node);
     if (result == OK) return;
-    char why[80];
+    char why[WIRE_WHY_BYTES];
 
     snprintf(why, sizeof why, "%s", status_message());
     status_clear();
@@ -562,7 +565,7 @@ static void beat(struct fleet *fleet)
         if (wire_put(&node->wire, WIRE_BEAT, &said, sizeof said) == OK)
             continue;
         status_clear();
-        lose(fleet, i, "the connection broke");
+        lose(fleet, i, node->wire.why);
     }
 }
 
@@ -576,7 +579,7 @@ static void far_step(void *argument)
         struct node *node = &fleet->nodes[i];
 
         if (node->wire.descriptor >= 0) listen_to(fleet, i);
-        else if (node->here) lose(fleet, i, "the connection broke");
+        else if (node->here) lose(fleet, i, node->wire.why);
     }
     beat(fleet);
 }
@@ -594,7 +597,7 @@ static void far_signal(void *argument, int rank, int number)
                  sizeof said) == OK)
         return;
     status_clear();
-    lose(fleet, at->node, "the connection broke");
+    lose(fleet, at->node, fleet->nodes[at->node].wire.why);
 }
 
 void fleet_look(struct fleet *fleet, int wait_ms)
@@ -646,7 +649,7 @@ static void send_fence(struct fleet *fleet, bool all)
             wire_put(&node->wire, WIRE_FENCE, NULL, 0) == OK)
             continue;
         status_clear();
-        lose(fleet, i, "the connection broke");
+        lose(fleet, i, node->wire.why);
     }
 }
 

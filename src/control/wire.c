@@ -3,6 +3,7 @@
 #include "control/wire.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -34,6 +35,14 @@ void wire_close(struct wire *wire)
     *wire = (struct wire){.descriptor = -1};
 }
 
+/* Says why to whoever finds it closed. */
+static status fail_broken(struct wire *wire, status result)
+{
+    wire_close(wire);
+    snprintf(wire->why, sizeof wire->why, "%s", status_message());
+    return status_pass(result, __FILE__, __LINE__);
+}
+
 static status open_session(struct wire *wire)
 {
     if (!wire->serves)
@@ -54,9 +63,7 @@ status wire_open(struct wire *wire, int descriptor, const struct token *token,
     *wire = (struct wire){.descriptor = descriptor, .serves = serves,
                           .token = *token, .heard_ns = clock_ns()};
     result = open_session(wire);
-    if (result == OK) return OK;
-    wire_close(wire);
-    return status_pass(result, __FILE__, __LINE__);
+    return result == OK ? OK : fail_broken(wire, result);
 }
 
 static status prove(const struct wire *wire, bool server,
@@ -92,9 +99,7 @@ status wire_put(struct wire *wire, uint32_t kind, const void *bytes,
     if (result == OK && length > 0)
         result = door_write(wire->descriptor, bytes, length, end);
     wire->sent++;
-    if (result == OK) return OK;
-    wire_close(wire);
-    return status_pass(result, __FILE__, __LINE__);
+    return result == OK ? OK : fail_broken(wire, result);
 }
 
 /* Forgets the message that was given out before. */
@@ -124,12 +129,6 @@ static status look(struct wire *wire, bool *whole)
     return OK;
 }
 
-/* The other system acknowledges nothing any more (patience_tell). */
-static bool is_unreachable(int error)
-{
-    return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
-}
-
 static status fill(struct wire *wire, bool *more)
 {
     const struct wire_head *head = (const void *)wire->bytes;
@@ -145,10 +144,8 @@ static status fill(struct wire *wire, bool *more)
                wire->room - wire->got, MSG_DONTWAIT);
     *more = got > 0;
     if (got == 0) FAIL(ERR_PEER, "the connection was closed");
-    if (got < 0 && is_unreachable(errno))
-        FAIL(ERR_PEER, "its machine is silent");
     if (got < 0 && errno != EAGAIN && errno != EINTR)
-        FAIL(ERR_PEER, "the connection broke: %s", strerror(errno));
+        return door_broke(errno);
     if (got > 0) wire->got += (size_t)got;
     return OK;
 }
@@ -175,10 +172,7 @@ status wire_get(struct wire *wire, const struct wire_head **head,
     *head = NULL;
     drop_taken(wire);
     result = next_message(wire, &whole);
-    if (result != OK) {
-        wire_close(wire);
-        return status_pass(result, __FILE__, __LINE__);
-    }
+    if (result != OK) return fail_broken(wire, result);
     if (!whole) return OK;
     *head = (const void *)wire->bytes;
     *bytes = *head + 1;
@@ -195,9 +189,7 @@ status wire_put_bulk(struct wire *wire, const void *bytes, size_t length)
     if (wire->descriptor < 0) FAIL(ERR_PEER, "the connection is closed");
     result = door_write_bulk(wire->descriptor, bytes, length,
                              patience_ms(wire->descriptor));
-    if (result == OK) return OK;
-    wire_close(wire);
-    return status_pass(result, __FILE__, __LINE__);
+    return result == OK ? OK : fail_broken(wire, result);
 }
 
 /* Some may have come together with the message. */
@@ -216,7 +208,5 @@ status wire_get_bulk(struct wire *wire, void *bytes, size_t length)
     }
     result = door_read_bulk(wire->descriptor, (char *)bytes + here,
                             length - here, patience_ms(wire->descriptor));
-    if (result == OK) return OK;
-    wire_close(wire);
-    return status_pass(result, __FILE__, __LINE__);
+    return result == OK ? OK : fail_broken(wire, result);
 }

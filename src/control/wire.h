@@ -16,7 +16,8 @@
 #include "comm/handshake.h"
 
 enum { WIRE_BYTES = 1 << 20, WIRE_SEND_MS = 1000,
-       WIRE_SEND_MORE_MS = 2500 /* where round trips are slow */ };
+       WIRE_SEND_MORE_MS = 2500, /* where round trips are slow */
+       WIRE_WHY_BYTES = 80 };
 
 struct wire_head {
     uint32_t kind, bytes;
@@ -35,6 +36,7 @@ struct wire {
     int64_t heard_ns;        /* when a message last came */
     char *bytes;             /* owned: what has come; zero: nothing yet */
     size_t room, got, held;  /* held: of the message that was given out */
+    char why[WIRE_WHY_BYTES];/* closed by a failure: which; "": by none */
 };
 
 /* Behind a door, on both sides. The descriptor is the wire's, also after an

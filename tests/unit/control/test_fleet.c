@@ -5,6 +5,7 @@
 #include "control/fleet.h"
 #include "control/watch.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,6 +37,17 @@ static struct crew crew;
 static struct crew_member members[RANKS];
 static struct token token;
 static struct fake agents[AGENTS];
+
+/* To that descriptor the system can send nothing any more; -1: none. */
+static int unreachable = -1;
+
+ssize_t send(int descriptor, const void *bytes, size_t length, int flags)
+{
+    if (descriptor != unreachable)
+        return sendto(descriptor, bytes, length, flags, NULL, 0);
+    errno = ETIMEDOUT;
+    return -1;
+}
 
 static void act(struct fake *agent);
 
@@ -302,6 +314,49 @@ TEST(a_node_that_hears_nothing_is_lost_in_time)
     CHECK(members[0].gone && members[1].gone);
     CHECK(strstr(members[0].why, "node b: deaf for 4000 ms") != NULL);
     close_fleet();
+}
+
+static void lose_unreachable(void (*say)(void))
+{
+    open_fleet(2);
+    seat(1);
+    agents[1].mute = agents[1].deaf = true;
+    unreachable = fleet.nodes[1].wire.descriptor;
+    say();
+    unreachable = -1;
+    EQUAL_INT(fleet.losses, 1);
+    EQUAL_TEXT(members[0].why, "was lost with node b: its machine is silent");
+    close_fleet();
+}
+
+static void say_beat(void)
+{
+    for (int i = 0; i < 20; i++) fleet_look(&fleet, 50);
+}
+
+static void say_signal(void)
+{
+    fleet.far.signal(&fleet, 1, SIGUSR1);
+}
+
+/* The message may be one after which nobody looks for a reason. */
+static void say_order(void)
+{
+    static struct order order;
+
+    order.words = 0;
+    EQUAL_INT(fleet_order(&fleet, 1, &order), ERR_PEER);
+    status_clear();
+    fleet_look(&fleet, 0);
+}
+
+/* The system may say so to who sends before it says so to who listens: that was
+ * "the connection broke". */
+TEST(a_dead_machine_is_named_by_who_sends_to_it)
+{
+    lose_unreachable(say_beat);
+    lose_unreachable(say_signal);
+    lose_unreachable(say_order);
 }
 
 /* The lease of the ranks before is over: an order that came before a beat would
@@ -631,6 +686,7 @@ TEST_MAIN(the_end_reaches_an_agent_that_reports,
           beats_renew_from_the_time_of_the_report,
           a_node_that_comes_back_has_a_lease_before_an_order,
           a_node_that_hears_nothing_is_lost_in_time,
+          a_dead_machine_is_named_by_who_sends_to_it,
           the_rank_that_is_wrong_is_waited_for,
           nothing_is_known_of_a_machine_that_says_nothing,
           a_verdict_during_the_fence_is_heard,
