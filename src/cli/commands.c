@@ -162,7 +162,9 @@ const struct command commands[] = {
      "lockstep incidents runs/kept --explain\n"
      "lockstep incidents runs/kept --json", false, command_incidents,
      {{"explain", NULL, "adds where every rank was, and which one the others "
-       "waited for", ONCE}, FLAG_JSON}},
+       "waited for", ONCE},
+      {"calls", "N", "prints the last calls of all ranks before incident N "
+       "instead", ONCE}, FLAG_JSON}},
     {"launch", "COMMAND...", 1, OPERANDS_ANY,
      "runs a command on ranks that are processes",
      "Starts N processes of a command on this machine, connected by lockstep "

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "checkpoint/run_dir.h"
+#include "cli/call_table.h"
 #include "cli/run.h"
 #include "cli/spent.h"
 #include "comm/handshake.h"
@@ -264,6 +265,13 @@ static double real_of(const struct json *line, const char *key)
                              found->kind == JSON_INTEGER) ? found->real : 0;
 }
 
+static int64_t integer_of(const struct json *line, const char *key)
+{
+    const struct json *found = json_get(line, key);
+
+    return found != NULL && found->kind == JSON_INTEGER ? found->integer : -1;
+}
+
 static void print_explained(const struct json *line)
 {
     const struct json *positions = json_get(line, "positions");
@@ -276,7 +284,16 @@ static void print_explained(const struct json *line)
             printf("    %s\n", positions->items[i].string);
 }
 
-static void print_line(const struct json *line, bool explain)
+static void print_calls_hint(const struct json *line, const char *run)
+{
+    char path[PATH_BYTES];
+
+    if (call_table_path(path, run, integer_of(line, "generation")))
+        printf("    the last calls of all ranks: lockstep incidents %s --calls "
+               "%lld\n", run, (long long)integer_of(line, "incident"));
+}
+
+static void print_line(const struct json *line, const char *run, bool explain)
 {
     if (strcmp(text_of(line, "event"), "incident") == 0) {
         printf("%.0f: after step %.0f, generation %.0f: %s of rank %.0f "
@@ -288,7 +305,9 @@ static void print_line(const struct json *line, bool explain)
             printf("; noticed at most %.0f ms later",
                    real_of(line, "noticed_ms"));
         printf("\n");
-        if (explain) print_explained(line);
+        if (!explain) return;
+        print_explained(line);
+        print_calls_hint(line, run);
     } else if (strcmp(text_of(line, "event"), "recovered") == 0) {
         printf("   recovered: generation %.0f from step %.0f (%s), %.0f "
                "redone, %.0f ms from the last step to the next\n",
@@ -373,7 +392,7 @@ static void write_recovery(struct json_writer *w, const struct json *line)
     json_write_object_end(w);
 }
 
-static void write_incident(struct json_writer *w,
+static void write_incident(struct json_writer *w, const char *run,
                            const struct journal_lines *lines, int at)
 {
     static const char *const numbers[] = {"incident", "time", "generation",
@@ -382,6 +401,8 @@ static void write_incident(struct json_writer *w,
     static const char *const texts[] = {"kind", "cause", "explain"};
     const struct json *line = lines->items[at];
     const struct json *positions = json_get(line, "positions");
+    const int64_t generation = integer_of(line, "generation");
+    char path[PATH_BYTES];
 
     json_write_object(w);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -395,6 +416,8 @@ static void write_incident(struct json_writer *w,
         if (positions->items[i].kind == JSON_STRING)
             json_write_string(w, positions->items[i].string);
     json_write_array_end(w);
+    json_write_key_text(w, "calls",
+                        call_table_path(path, run, generation) ? path : "");
     write_recovery(w, recovery_of(lines, at));
     json_write_object_end(w);
 }
@@ -438,7 +461,7 @@ static status print_incidents_json(const struct run_report *r,
     json_write_array(&w);
     for (int i = 0; i < r->lines.count; i++)
         if (strcmp(text_of(r->lines.items[i], "event"), "incident") == 0)
-            write_incident(&w, &r->lines, i);
+            write_incident(&w, run, &r->lines, i);
     json_write_array_end(&w);
     write_straggler(r, &w);
     TRY_GOTO(done, result, write_spent(r, metrics, &w));
@@ -450,22 +473,50 @@ done:
     return result;
 }
 
+/* Numbers begin again with a supervisor that takes nothing over: the newest
+ * of that number is meant. */
+static status print_calls(const struct run_report *r, const char *run,
+                          int64_t number)
+{
+    int64_t generation = -1;
+
+    for (int i = 0; i < r->lines.count; i++) {
+        const struct json *line = r->lines.items[i];
+
+        if (strcmp(text_of(line, "event"), "incident") == 0 &&
+            integer_of(line, "incident") == number)
+            generation = integer_of(line, "generation");
+    }
+    if (generation < 0)
+        FAIL(ERR_USAGE, "--calls %lld: the run had %d incidents; lockstep "
+             "incidents %s lists them", (long long)number, r->incidents, run);
+    return call_table_print(run, generation);
+}
+
 status command_incidents(struct arguments *arguments)
 {
     const char *run = arguments->operands[0];
     const bool explain = arguments_has(arguments, "explain");
     struct run_report report;
     char metrics[PATH_BYTES];
+    int64_t number = 0;
     status result;
 
+    TRY(arguments_integer(arguments, "calls", 1, INT32_MAX, &number));
+    TRY(arguments_not_both(arguments, "calls", "json"));
     TRY(open_report(run, metrics, &report));
+    if (number > 0) {
+        result = print_calls(&report, run, number);
+        run_report_free(&report);
+        return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
+    }
     if (arguments_has(arguments, "json")) {
         result = print_incidents_json(&report, run, metrics);
         run_report_free(&report);
         return result;
     }
     for (int i = 0; i < report.lines.count; i++)
-        print_line(report.lines.items[i], explain);
+        print_line(report.lines.items[i], run, explain);
     printf("%d incidents, %d recovered\n", report.incidents,
            report.recovered);
     print_straggler(&report);

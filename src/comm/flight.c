@@ -185,6 +185,14 @@ struct flight_entry flight_position(const struct flight *flight)
     return last != NULL ? sound(last) : (struct flight_entry){0};
 }
 
+struct flight_entry flight_call(const struct flight *flight, uint64_t number)
+{
+    const struct flight_entry *e = &flight->entries[number % FLIGHT_ENTRIES];
+
+    return number != 0 && e->number == number ? sound(e)
+                                              : (struct flight_entry){0};
+}
+
 struct flight_entry flight_aside(const struct flight *flight)
 {
     const struct flight_entry *open = NULL;

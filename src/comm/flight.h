@@ -82,6 +82,8 @@ bool flight_meets(const struct flight_entry *entry);
 /* The oldest call outside the background that has not ended, else the newest
  * that has; number 0: there is none. Texts end, numbers are in range. */
 struct flight_entry flight_position(const struct flight *flight);
+/* The call of that number, as sound; number 0: it is not on record. */
+struct flight_entry flight_call(const struct flight *flight, uint64_t number);
 /* The oldest collective in the background that has not ended; number 0: none
  * is under way. */
 struct flight_entry flight_aside(const struct flight *flight);

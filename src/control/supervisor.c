@@ -20,6 +20,7 @@
 #include "base/oom_kills.h"
 #include "base/room.h"
 #include "base/text.h"
+#include "control/call_record.h"
 #include "control/report.h"
 #include "control/watch.h"
 
@@ -205,6 +206,8 @@ static void open_incident(struct supervisor *s, const struct incident *i)
     crew_signal(&s->crew, SIGKILL);
     if (s->fleet != NULL) fleet_records(s->fleet);
     tell_incident(s, i);
+    call_record_keep(s->how->run, s->board, s->crew.size, s->crew.generation,
+                     i->seen_ns);
     if (s->fleet != NULL && i->kind != INCIDENT_CONNECTION)
         fleet_blame(s->fleet, i->rank);
     crew_fence(&s->crew);

@@ -310,6 +310,22 @@ children="$children $child"
 ends "the reader of stderr is gone" unread "$child"
 [ "$(grep -c '"event": "incident"' unread/control/journal.jsonl)" = 1 ] ||
     bad "the reader of stderr is gone" "not one incident" log
+# --- the calls before an incident are kept with it: they are there when the run is
+# over ---
+lockstep incidents unread --calls 1 >said 2>&1
+if [ "$(awk 'NR > 1 { print $3 }' said | sort -u | tr '\n' ' ')" = "0 1 2 3 " ] &&
+    grep -q ' on group .* (call [0-9]*)' said &&
+    lockstep incidents unread --explain | grep -q 'incidents unread --calls 1'
+then ok "the calls before an incident"
+else bad "the calls before an incident" "not of all ranks" said; fi
+echo 'nonsense' >>unread/control/calls-1.jsonl
+expect "a damaged line of calls" 0 "1 lines of unread/control/calls-1.jsonl" \
+    incidents unread --calls 1
+expect "calls before an incident that was none" 2 "the run had 1 incidents" \
+    incidents unread --calls 2
+rm unread/control/calls-1.jsonl
+expect "calls that are gone" 66 "there is no unread/control/calls-1.jsonl" \
+    incidents unread --calls 1
 # --- a rank fails while the journal cannot be opened: another has its lock. The
 # sentence was lost, as that of a supervisor which another one was quicker than ---
 mkdir -p other/control
