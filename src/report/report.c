@@ -20,9 +20,10 @@
 struct curves {
     int64_t steps, validations; /* points */
     double *step, *loss, *smooth, *lr, *speed, *speed_smooth, *norm,
-        *norm_smooth, *peak, *busiest, *scratch;
+        *norm_smooth, *peak, *busiest, *idle, *waited, *scratch;
     double *val_step, *val_loss, *val_bits;
     const struct metrics_row *last, *last_validation, *best; /* NULL: none */
+    const struct metrics_row *copies; /* the last with copies elsewhere */
     double seconds; /* sum of step times */
     struct metrics_table table;
     struct arena *arena; /* borrowed */
@@ -70,7 +71,7 @@ static status curves_take(struct curves *curves, struct arena *arena,
         &curves->lr,       &curves->speed,        &curves->speed_smooth,
         &curves->norm,     &curves->norm_smooth,  &curves->peak,
         &curves->val_step, &curves->val_loss,     &curves->val_bits,
-        &curves->busiest,
+        &curves->busiest, &curves->idle,          &curves->waited,
         &curves->scratch};
 
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
@@ -109,6 +110,9 @@ static status curves_read(struct curves *curves, struct arena *arena,
         curves->speed[at] = row->tokens_per_s;
         curves->norm[at] = row->grad_norm;
         curves->busiest[at] = row->expert_busiest;
+        curves->idle[at] = 100 * row->copy_idle_share;
+        curves->waited[at] = row->copy_wait_ms;
+        if (isfinite(row->copy_idle_share)) curves->copies = row;
         curves->peak[at] = 100 * row->peak_fraction;
         if (isfinite(row->step_ms)) curves->seconds += row->step_ms / 1000;
         curves->steps++;
@@ -174,6 +178,23 @@ static status chart_experts(struct text *out, const struct curves *c)
     return card_chart(out, &chart);
 }
 
+/* Copies of the state on other nodes, where there are some. */
+static status chart_copies(struct text *out, const struct curves *c)
+{
+    const struct chart chart = {
+        .title = "Copies sent in idle time of the network",
+        .x_name = "step", .y_name = "share of their bytes so far",
+        .y_unit = "%",
+        .series = {{.name = "node of rank 0", .style = CHART_LINE,
+                    .colour = 1, .x = c->step, .y = c->idle,
+                    .count = c->steps, .band = c->waited,
+                    .band_name = "ms that the step waited"}},
+        .series_count = 1, .from_zero = true};
+
+    if (c->copies == NULL) return OK;
+    return card_chart(out, &chart);
+}
+
 static status charts(struct text *out, const struct report_input *input,
                      const struct curves *c)
 {
@@ -208,6 +229,7 @@ static status charts(struct text *out, const struct report_input *input,
     TRY(card_chart(out, &speed));
     TRY(card_chart(out, &norm));
     TRY(chart_experts(out, c));
+    TRY(chart_copies(out, c));
     return text_append_string(out, "</div>\n");
 }
 
@@ -261,6 +283,11 @@ static status tiles(struct text *out, const struct report_input *input,
         if (c->last->expert_busiest > 0) {
             snprintf(value, sizeof value, "%.2f", c->last->expert_busiest);
             TRY(tile(out, value, "busiest expert over the mean"));
+        }
+        if (c->copies != NULL) {
+            snprintf(value, sizeof value, "%.1f%%",
+                     100 * c->copies->copy_idle_share);
+            TRY(tile(out, value, "of copies sent in idle time"));
         }
         if (isfinite(c->peak[c->steps - 1])) {
             snprintf(value, sizeof value, "%.0f%%", c->peak[c->steps - 1]);

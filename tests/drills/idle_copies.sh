@@ -54,6 +54,10 @@ if awk -F'"copy_idle_share": ' 'NF > 1 { n++; if ($2 + 0 < 0 || $2 + 0 > 1) bad 
     grep -q '"copy_wait_ms": ' kept/metrics.jsonl; then
     ok "metrics have it"
 else bad "metrics have it" "too few rows" kept/metrics.jsonl; fi
+if grep -q 'of copies sent in idle time' kept/report.html &&
+    ! grep -q 'copies sent in idle time' whole/report.html; then
+    ok "the report draws it"
+else bad "the report draws it" "not, or without copies, too"; fi
 if grep -q copy_ whole/metrics.jsonl; then
     bad "a run alone has no copies elsewhere" "it says so" whole/metrics.jsonl
 else ok "a run alone has no copies elsewhere"; fi

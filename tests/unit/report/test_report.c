@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_report.c - mirrors src/report/report.c. */
 #include "tests/test.h"
+
+#include <math.h>
 #include "observe/metrics.h"
 #include "report/report.h"
+
+/* The share that rows say; NAN: no other node keeps any. */
+static double idle_share = (double)NAN;
 
 struct fixture {
     char directory[PATH_BYTES], metrics[PATH_BYTES], report[PATH_BYTES];
@@ -22,7 +27,8 @@ static void fixture_begin(struct fixture *f)
         const struct metrics_row row = {
             .kind = METRICS_STEP, .step = step, .tokens = 100 * step,
             .loss = 8 - 0.1 * step, .lr = 1e-3, .step_ms = 10,
-            .tokens_per_s = 1e4, .peak_fraction = 0.5};
+            .tokens_per_s = 1e4, .peak_fraction = 0.5,
+            .copy_idle_share = idle_share, .copy_wait_ms = 1.5};
 
         IS_OK(metrics_append(&writer, &row));
     }
@@ -122,6 +128,28 @@ TEST(options_say_who_set_them)
     options_free(&set);
 }
 
+TEST(copies_on_other_nodes_have_a_chart)
+{
+    static const char title[] = "Copies sent in idle time of the network",
+                      name[] = "of copies sent in idle time";
+    struct report_input input = {.title = "x", .outcome = "finished"};
+    struct fixture f;
+
+    fixture_begin(&f);
+    fixture_write(&f, &input);
+    CHECK(strstr(f.page.bytes, title) == NULL);
+    CHECK(strstr(f.page.bytes, name) == NULL);
+    fixture_end(&f);
+    idle_share = 0.975;
+    fixture_begin(&f);
+    idle_share = (double)NAN;
+    fixture_write(&f, &input);
+    CHECK(strstr(f.page.bytes, title) != NULL);
+    CHECK(strstr(f.page.bytes, "<b>97.5%</b><span>of copies sent in idle time")
+          != NULL);
+    fixture_end(&f);
+}
+
 TEST(a_run_without_a_step_has_a_report)
 {
     struct report_input input = {.title = "x", .outcome = "failed",
@@ -136,4 +164,5 @@ TEST(a_run_without_a_step_has_a_report)
 }
 
 TEST_MAIN(the_page_is_complete_in_itself, texts_are_escaped,
-          options_say_who_set_them, a_run_without_a_step_has_a_report)
+          options_say_who_set_them, copies_on_other_nodes_have_a_chart,
+          a_run_without_a_step_has_a_report)
