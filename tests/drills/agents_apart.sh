@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # agents_apart.sh - all ranks are on one machine, and nobody hears it any more:
 # its agent stands still, or its link is down. Its ranks lose their lease and
-# end; the run goes on elsewhere and ends in the same bytes. A run of which two
+# end; the run goes on elsewhere and ends in the same bytes. The agent that goes on
+# is a spare, to which the run comes back. A run of which two
 # generations wrote would not.
 #
 #     BUILD=build [STEPS=150] tests/drills/agents_apart.sh
@@ -78,9 +79,18 @@ fi
 if [ "$(cat /proc/[0-9]*/stat 2>/dev/null | grep -c "(lockstep:[01]) . $a ")" = 0 ]
 then ok "ranks without a lease end"
 else bad "ranks without a lease end" "they live" log.a; fi
-kill -9 "$a"
-wait "$a" 2>/dev/null
-join c 1
+# It goes on, finds itself without a supervisor, and lends its machine again.
+kill -CONT "$a"
+joined_again() {
+    local tries
+    for ((tries = 0; tries < 1800; tries++)); do
+        [ "$(grep -c 'node *a joined' log)" -lt 2 ] || return 0
+        sleep 0.1
+    done
+    return 1
+}
+if joined_again; then ok "the agent is back, as a spare"
+else bad "the agent is back, as a spare" "it did not join again" log.a; fi
 
 # --- the link of all ranks is down ---
 if [ -n "$apart" ]; then
@@ -88,6 +98,9 @@ if [ -n "$apart" ]; then
     await log 'node *b is gone (its machine is silent'
     await log.b 'its ranks end'
     ok "a partition: ranks end with their lease"
+    if until_line $journal '"generation": [3-9],.*"node": "a"'
+    then ok "the run goes on where the agent stood still"
+    else bad "the run goes on where the agent stood still" "not so" $journal; fi
 fi
 ends "ranks apart: the same bytes" kept "$child"
 if ! grep -q '"event": "end", .*"result": "ok"' $journal; then

@@ -209,21 +209,33 @@ harm() {
         [ "$victim" = 0 ] || hold_up "$victim" ;;
     supervisor)
         kill -9 "$child"
-        tail --pid="$child" -f /dev/null # a busy machine: it has the port
+        gone "$child" # a busy machine: it has the port
         pause
         supervise ;;
     esac
 }
 
-# more_steps NUMBER: false if they are not made within 180 s.
+# more_steps NUMBER: false once nothing was done for 180 s: no step, no line of
+# the journal. A busy machine may take longer for all of them.
 more_steps() {
-    local goal=$(($(step_now nodes) + $1)) tries now
-    for ((tries = 0; tries < 1800; tries++)); do
+    local goal=$(($(step_now nodes) + $1)) now done= end=$((SECONDS + 180))
+    while [ $SECONDS -lt $end ]; do
         now=$(step_now nodes) # a line that is being written has none yet
-        [ "${now:-0}" -ge $goal ] && return
+        [ "${now:-0}" -lt $goal ] || return 0
+        now="$now $(grep -c . nodes/control/journal.jsonl)"
+        [ "$now" = "$done" ] || end=$((SECONDS + 180))
+        done=$now
         sleep 0.1
     done
     return 1
+}
+
+# gone PROCESS: waits for its end; the drill ends where it does not.
+gone() {
+    timeout 600 tail --pid="$1" -f /dev/null && return
+    bad "${name:-the supervisor}" "it did not end within 600 s" log
+    last_words
+    report
 }
 
 # The best checkpoint is that of the run that was left alone. All may have been
@@ -261,7 +273,8 @@ round() { # SEED
     supervise
     await log listens
     for i in $letters; do join "$i"; done
-    await nodes/metrics.jsonl '"step": 25,' 1200
+    await nodes/metrics.jsonl '"step": 1,' 3000
+    more_steps 24
     for ((i = 0; i < ${KILLS:-6}; i++)); do
         pause
         harm
@@ -273,7 +286,7 @@ round() { # SEED
         report
     fi
     kill -TERM "$child"
-    tail --pid="$child" -f /dev/null
+    gone "$child"
     for i in $letters; do kill -9 "${agents[$i]}" 2>/dev/null; done
     case $where in
     local*) must gather nodes ;;

@@ -130,6 +130,36 @@ until_line() {
     done
 }
 
+# await_incident JOURNAL PATTERN: until it has such a line. Then $waited says for
+# how long, and $late by how much a sleep of 50 ms was late at most,
+# milliseconds: what this machine keeps its processes from running.
+await_incident() {
+    local began before now tries
+    began=$(date +%s%N)
+    waited=0
+    late=0
+    for ((tries = 0; tries < 1200; tries++)); do
+        before=$(date +%s%N)
+        waited=$(((before - began) / 1000000))
+        ! grep -q "$2" "$1" || return 0
+        sleep 0.05
+        now=$((($(date +%s%N) - before) / 1000000 - 50))
+        [ $now -le $late ] || late=$now
+    done
+    return 1
+}
+
+# in_time JOURNAL: the newest incident, of a node that was lost, was noticed
+# within 5 s, and ten times what a sleep was late.
+in_time() {
+    local most=$((5000 + 10 * late))
+    echo "noticed after $waited ms, of $most; sleeps were up to $late ms late"
+    [ "$waited" -le $most ] &&
+        grep '"event": "incident"' "$1" | tail -n 1 |
+        grep -o '"noticed_ms": [0-9.]*' |
+            awk -v most=$most '{ exit !($2 <= most) }'
+}
+
 # bridge_nodes COUNT NETWORK: in a network namespace of its own: namespaces n1 to
 # nCOUNT with the addresses NETWORK.1 and so on, and a bridge that is NETWORK.254.
 bridge_nodes() {

@@ -58,23 +58,23 @@ echo "2 2 5000 2" >&9
 found=$(grep -c '"event": "incident"' $journal)
 
 # --- a node that nothing reaches any more ---
-began=$(date +%s%N)
 echo "3 0 1000000" >&9
-await $journal '"rank": [0-9]*, .*was lost with node n3'
-tenths=$((($(date +%s%N) - began) / 100000000))
-echo "noticed after $((tenths / 10)).$((tenths % 10)) s"
-if [ $tenths -le 300 ]; then ok "a node that is cut off is noticed"
-else bad "a node that is cut off is noticed" "after $tenths tenths of a second"; fi
+await_incident $journal '"rank": [0-9]*, .*was lost with node n3'
+grep '"event": "incident"' $journal | grep 'node n3' | head -n 1 >lost_n3
 await $journal '"event": "recovered"'
 ends "impaired links: the same bytes" kept "$child"
-if grep -q 'was lost with node n3' $journal; then ok "the node is named"
+if grep -Eq 'was lost with node n3: (its machine is silent|silent)' $journal
+then ok "the node is named"
 else bad "the node is named" "not so" $journal; fi
 end_wires
 # Wires that waited for a processor delay far more than they were told.
-late=$(sed -n 's/.*, late \([0-9]*\) ms/\1/p' wire.log)
+wires_late=$(sed -n 's/.*, late \([0-9]*\) ms/\1/p' wire.log)
+[ "${wires_late:-0}" -le $late ] || late=$wires_late
+if in_time lost_n3; then ok "a node that is cut off is noticed"
+else bad "a node that is cut off is noticed" "not in time" lost_n3; fi
 if [ "$found" -eq 0 ]; then ok "impaired links are no incident"
-elif [ "${late:-0}" -ge 200 ]; then
-    echo "left out: no incident, where wires wait $late ms for a processor"
+elif [ "${wires_late:-0}" -ge 200 ]; then
+    echo "left out: no incident, where wires wait $wires_late ms for a processor"
 else bad "impaired links are no incident" "$found" $journal; fi
 if awk '/carried/ { exit !($2 + 0 > 1000 && $4 + 0 > 10) }' wire.log; then
     ok "frames were delayed and lost"
