@@ -219,7 +219,8 @@ def main():
         pathlib.Path(asked.out).write_text(json.dumps({
             "date": time.strftime("%Y-%m-%d"), "machine": platform.machine(),
             "command": f"benchmarks/safety.py --steps {asked.steps} "
-                       f"--batch {asked.batch}", "model": "gpt2-124m",
+                       f"--batch {asked.batch} --only {asked.only}",
+            "model": "gpt2-124m",
             "ranks": 2, **found}, indent=1) + "\n", encoding="utf-8")
 
 
