@@ -117,12 +117,19 @@ static void signal_wait(struct signal *signal, uint32_t old, int64_t spin_ns)
     atomic_fetch_sub(&signal->sleepers, 1);
 }
 
+/* The cores of the process are those of its first thread, which no pool pins; a
+ * thread of a pool has one. */
+static bool process_cores(cpu_set_t *out)
+{
+    return sched_getaffinity(getpid(), sizeof *out, out) == 0;
+}
+
 int threads_cores(void)
 {
     cpu_set_t set;
     int count;
 
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+    if (process_cores(&set)) return CPU_COUNT(&set);
     count = (int)sysconf(_SC_NPROCESSORS_ONLN); /* beyond 1,024 cores */
     return count > 0 ? count : 1;
 }
@@ -137,7 +144,7 @@ void threads_mark(unsigned char mark[THREADS_MARK_BYTES])
         if (fread(mark, 1, BOOT_MARK_BYTES, file) == 0) mark[0] = 0;
         fclose(file);
     }
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
+    if (process_cores(&set))
         memcpy(mark + BOOT_MARK_BYTES, &set, CORES_MARK_BYTES);
 }
 _Static_assert(sizeof(cpu_set_t) == CORES_MARK_BYTES, "the mark holds it");
@@ -154,7 +161,7 @@ static void worker_pin(const struct worker *worker)
     int skip = worker->pool->first_core + worker->index;
 
     if (worker->pool->first_core < 0) return;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+    if (!process_cores(&allowed)) return;
     for (size_t core = 0; core < CPU_SETSIZE; core++) {
         if (!CPU_ISSET(core, &allowed) || skip-- > 0) continue;
         CPU_ZERO(&one);

@@ -222,7 +222,31 @@ TEST(wrong_rounding_is_noticed)
 #endif
 }
 
+static void note_cores(void *argument, int index, int count)
+{
+    int *cores = argument;
+
+    (void)count;
+    cores[index] = threads_cores();
+}
+
+/* Guards plans that a thread of a pool makes: threads of pools are pinned. */
+TEST(every_thread_tells_the_cores_of_the_process)
+{
+    enum { COUNT = 4 };
+    int cores[COUNT];
+    const int all = threads_cores(), count = all < COUNT ? all : COUNT;
+    struct threads *threads;
+
+    IS_OK(threads_build(&threads, count));
+    threads_run(threads, note_cores, cores);
+    for (int i = 0; i < count; i++) EQUAL_INT(cores[i], all);
+    threads_free(threads);
+}
+
 TEST_MAIN(every_thread_runs_once, sleepers_wake, barriers_separate_rounds,
           without_a_pool_the_caller_runs, splits_cover_everything_once,
           impossible_counts_are_refused,
-          cores_that_are_left_to_others_stay_free, wrong_rounding_is_noticed)
+          cores_that_are_left_to_others_stay_free,
+          every_thread_tells_the_cores_of_the_process,
+          wrong_rounding_is_noticed)
