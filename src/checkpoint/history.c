@@ -11,7 +11,8 @@
 #include "base/fault.h"
 #include "base/retry.h"
 
-enum { STEP_DIGITS_LEAST = 8, STEP_DIGITS_MOST = 11 };
+enum { STEP_DIGITS_LEAST = 8, STEP_DIGITS_MOST = 11,
+       REMOVALS_MOST = 100 /* of checkpoints beside one that is opened */ };
 
 void step_name(char out[32], int64_t step)
 {
@@ -251,15 +252,18 @@ static bool is_damage(status code)
     return code == ERR_FORMAT || code == ERR_MISSING;
 }
 
-/* Once: ERR_IO says nothing about the checkpoint. */
+/* Once: ERR_IO says nothing about the checkpoint. *removed: one was removed
+ * while it was opened, as a run that goes on does with old ones. */
 static status open_newest_valid(struct checkpoint *checkpoint, const char *run,
-                                struct threads *threads, struct text *notice)
+                                struct threads *threads, struct text *notice,
+                                bool *removed)
 {
     int64_t *steps = NULL;
     int count = 0;
     status result;
 
     memset(checkpoint, 0, sizeof *checkpoint);
+    *removed = false;
     TRY_GOTO(done, result, list_candidates(run, &steps, &count));
     if (count == 0)
         FAIL_GOTO(done, result, ERR_MISSING, "%s: has no checkpoint", run);
@@ -271,6 +275,7 @@ static status open_newest_valid(struct checkpoint *checkpoint, const char *run,
         if (result == OK) result = checkpoint_verify(checkpoint);
         if (result == OK || !is_damage(result)) goto done;
         checkpoint_close(checkpoint);
+        *removed |= file_is_gone(path) && !file_is_link(path);
         TRY_GOTO(done, result,
                  text_printf(notice, "%sthe checkpoint of step %lld is "
                              "damaged and was passed over (%s)",
@@ -291,12 +296,17 @@ status checkpoint_open_newest_valid(struct checkpoint *checkpoint,
                                     struct text *notice)
 {
     struct retry retry = {0};
-    status result = open_newest_valid(checkpoint, run, threads, notice);
+    bool removed;
+    int times = 0;
+    status result =
+        open_newest_valid(checkpoint, run, threads, notice, &removed);
 
-    while (retry_again(&retry, result)) {
+    while ((removed && ++times < REMOVALS_MOST) ||
+           retry_again(&retry, result)) {
         checkpoint_close(checkpoint);
         notice->length = 0;
-        result = open_newest_valid(checkpoint, run, threads, notice);
+        status_clear();
+        result = open_newest_valid(checkpoint, run, threads, notice, &removed);
     }
     return result;
 }

@@ -34,11 +34,39 @@ static void run_of(char out[PATH_BYTES], const char *checkpoint)
     if (path_join(out, PATH_BYTES, checkpoint, up) != OK) out[0] = 0;
 }
 
+static bool same_bytes(const char *one, const char *other)
+{
+    struct text a = {0}, b = {0};
+    const bool same =
+        file_read_regular(one, TOKENIZER_BYTES_MAX, &a) == OK &&
+        file_read_regular(other, TOKENIZER_BYTES_MAX, &b) == OK &&
+        a.length == b.length && memcmp(a.bytes, b.bytes, a.length) == 0;
+
+    status_clear();
+    text_free(&a);
+    text_free(&b);
+    return same;
+}
+
+/* The run's own, where it is the checkpoint's: a run that goes on removes that
+ * one while a long command still wants to read it. */
+static void take_lasting(struct session *session)
+{
+    char own[PATH_BYTES];
+
+    if (session->kind == MODEL_RUN && tokenizer_file(session->path, own) &&
+        same_bytes(own, session->tokenizer))
+        memcpy(session->tokenizer, own, sizeof own);
+}
+
 static status find_tokenizer(struct session *session)
 {
     char run[PATH_BYTES];
 
-    if (tokenizer_file(session->directory, session->tokenizer)) return OK;
+    if (tokenizer_file(session->directory, session->tokenizer)) {
+        take_lasting(session);
+        return OK;
+    }
     session->tokenizer[0] = 0;
     if (session->kind == MODEL_HUGGING_FACE) return OK;
     run_of(run, session->directory);
@@ -203,7 +231,7 @@ static void find_later(struct session *session)
     session->model.mtp_depth = depth;
 }
 
-status session_open(struct session *session, const char *path)
+static status open_once(struct session *session, const char *path)
 {
     struct model_place place;
 
@@ -223,6 +251,27 @@ status session_open(struct session *session, const char *path)
     find_later(session);
     if (session->stored == NULL) session->stored = "no";
     return find_tokenizer(session);
+}
+
+/* A run that goes on has removed the checkpoint meanwhile: what was not found
+ * there says nothing. */
+static bool was_removed(const struct session *session)
+{
+    return session->kind == MODEL_RUN && session->directory[0] != '\0' &&
+           file_is_gone(session->directory);
+}
+
+status session_open(struct session *session, const char *path)
+{
+    enum { REMOVALS_MOST = 100 };
+    status result = open_once(session, path);
+
+    for (int i = 0; i < REMOVALS_MOST && was_removed(session); i++) {
+        session_close(session);
+        status_clear();
+        result = open_once(session, path);
+    }
+    return result;
 }
 
 void session_close(struct session *session)

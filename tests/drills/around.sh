@@ -161,4 +161,34 @@ expect "an imported run names the way" 78 \
 must train imported/config.yaml --run begun --set init.from=imported \
     --set data.train=[text.jsonl] --set train.steps=2 --set data.sequence=48
 ok "which works"
+
+# --- commands beside a run that goes on and removes the checkpoint they read ---
+must train config.yaml --run pruned --set checkpoint.keep_last=1 --set train.steps=5 \
+    --set optimizer.schedule=constant
+steps=5
+# beside POINT ARGUMENT...: stopped there until the run has a newer checkpoint alone.
+beside() {
+    local code reader
+    LOCKSTEP_FAULT=$1:stop "$program" "${@:2}" >beside.out 2>&1 &
+    reader=$!
+    children="$children $reader"
+    if ! stopped $reader; then
+        bad "$2 beside a run, $1" "it ended before" beside.out
+        return
+    fi
+    steps=$((steps + 5))
+    must resume pruned --set train.steps=$steps
+    kill -CONT $reader
+    wait $reader
+    code=$?
+    if [ $code -eq 0 ] && ! grep -q damaged beside.out; then ok "$2 beside a run, $1"
+    else bad "$2 beside a run, $1" "exit $code" beside.out; fi
+}
+for n in 1 2 4; do
+    beside "checkpoint.read:$n" generate pruned --prompt The --tokens 2
+done
+beside checkpoint.read:1 eval pruned --task text.jsonl --kind perplexity
+beside file.write:1 export pruned "pruned.hf"
+if cmp -s pruned.hf/tokenizer.json pruned/tokenizer.json; then ok "with the tokenizer"
+else bad "with the tokenizer" "not there"; fi
 report
