@@ -280,8 +280,8 @@ status json_only_keys(const struct json *object, const char *source,
                      k == 0 ? "" : k == count - 1 ? " or " : ", ", keys[k]);
         }
         if (!known)
-            FAIL(ERR_FORMAT, "%s: unknown key %s; expected %s", source, found,
-                 all);
+            FAIL(ERR_FORMAT, "%s: unknown key \"%.60s\"; expected %s", source,
+                 found, all);
     }
     return OK;
 }

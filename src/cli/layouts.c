@@ -281,7 +281,12 @@ status layout_options(struct layout *layout, struct arguments *arguments,
     const int64_t micro_batch = set->values.train.micro_batch;
 
     if (!layout->own) TRY(leave_mesh(set));
-    TRY(assign_words(layout, set));
+    if (assign_words(layout, set) != OK) {
+        snprintf(layout->reason, sizeof layout->reason, "%s",
+                 status_message());
+        status_clear();
+        return OK; /* the other rows have their turn */
+    }
     if (set->values.train.micro_batch != micro_batch &&
         balance_needs_micro_batch(&set->values))
         snprintf(layout->reason, sizeof layout->reason,

@@ -54,7 +54,8 @@ void layout_label(const struct layout *layout, char out[LAYOUT_BYTES]);
  * rank. */
 status layouts_own(struct layouts *layouts, struct arguments *arguments);
 /* The configuration with the words of the layout, which replace its mesh unless
- * the layout is its own. */
+ * the layout is its own. OK with layout->reason: the layout has a word that is
+ * no option, or is not legal here. */
 status layout_options(struct layout *layout, struct arguments *arguments,
                       const char *cache, struct options_set *set);
 

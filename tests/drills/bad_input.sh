@@ -358,6 +358,17 @@ grep -q "2 of 2 curves are the first one" curves.svg &&
     ok "the picture says that curves are equal" ||
     bad "the picture says that curves are equal" "it does not"
 
+# A row that nobody can follow leaves the others their turn.
+printf '%s\n' 'ranks=2 mesh.dta=2' 'ranks=2 mesh.data=2' \
+    'ranks=2 train.batch=many' 'ranks=1 train.micro_batch=1' >layouts.txt
+expect "verify of rows with no option" 78 "2 of 5 layouts do not fit" \
+    verify config.yaml --layouts layouts.txt --steps 1
+if [ "$(grep -c EXACT out)" -ge 3 ] &&
+    grep -q 'ranks=2 mesh.dta=2: .*mesh.data' out &&
+    grep -q 'ranks=2 train.batch=many: .*many' out
+then ok "the others were compared"
+else bad "the others were compared" "not" out; fi
+
 echo 'ranks=4294967298 mesh.data=2' >layouts.txt
 expect "verify of too many ranks" 78 \
     "ranks=4294967298 mesh.data=2: a layout of verify has 1 to 64" \

@@ -191,6 +191,11 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("family", nargs="*")
     args = parser.parse_intermixed_args()
+    for family in args.family:
+        if family not in check_drawn.FAMILIES:
+            parser.error(f"{family}: transformers has no such family (palm is of none; "
+                         f"oracle_families.py has it); expected of "
+                         f"{', '.join(check_drawn.FAMILIES)}")
     transformers.logging.set_verbosity_error()
     check_drawn.float64_throughout()
     torch.set_num_threads(1)
