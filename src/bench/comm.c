@@ -12,7 +12,9 @@
 #include "comm/traffic.h"
 
 /* Rows take turns, so that what else the machine does meets all of them. */
-enum { SIZES = 4, ROUNDS_LEAST = 3, ROUNDS_MOST = 1000, TURNS = 4, ROWS = 10 };
+enum { SIZES = 4, ROUNDS_LEAST = 3, ROUNDS_MOST = 1000, TURNS = 4, ROWS = 10,
+       SCRATCH = 3, BUFFERS = 2 + SCRATCH /* a rank's, of the largest size */ };
+static const int64_t sizes[SIZES] = {1 << 16, 1 << 20, 1 << 24, 1 << 26};
 
 struct bench_comm_run {
     struct bench_comm_settings settings;
@@ -173,7 +175,7 @@ static status buffers_take(struct bench_rank *rank, int64_t bytes)
 {
     const int64_t count = bytes / (int64_t)sizeof(float);
 
-    rank->scratch_bytes = 3 * (size_t)bytes + (1 << 16);
+    rank->scratch_bytes = SCRATCH * (size_t)bytes + (1 << 16);
     TRY(arena_take(&rank->arena, (size_t)bytes, (void **)&rank->in));
     TRY(arena_take(&rank->arena, (size_t)bytes, (void **)&rank->out));
     TRY(arena_take(&rank->arena, rank->scratch_bytes, &rank->scratch));
@@ -220,11 +222,25 @@ static status size_run(struct bench_rank *rank, int64_t bytes)
     return OK;
 }
 
+static int64_t most_bytes(const struct bench_comm_settings *settings)
+{
+    return settings->bytes > 0 ? settings->bytes : sizes[SIZES - 1];
+}
+
+/* The ranks of this process together: each of their buffers might fit. */
+static status check_memory(const struct bench_comm_settings *settings)
+{
+    const double ranks = settings->ranks > 0 ? settings->ranks : 1;
+
+    return probe_memory("bench comm",
+                        BUFFERS * ranks * (double)most_bytes(settings),
+                        "fewer --ranks or --bytes");
+}
+
 static status rank_run(struct bench_rank *rank)
 {
-    static const int64_t sizes[SIZES] = {1 << 16, 1 << 20, 1 << 24, 1 << 26};
     const int64_t only = rank->run->settings.bytes;
-    const int64_t most = only > 0 ? only : sizes[SIZES - 1];
+    const int64_t most = most_bytes(&rank->run->settings);
     const struct timed copy = {TIMED_COPY, NULL,
                                most < 1 << 24 ? most : 1 << 24};
     double seconds = 0;
@@ -258,6 +274,7 @@ status bench_comm(const struct bench_comm_settings *settings, FILE *out,
     if (run.settings.ranks == 0 && launch_rank() < 0) run.settings.ranks = 2;
     if (run.settings.seconds <= 0) run.settings.seconds = 0.2;
     if (run.settings.limit_ms == 0) run.settings.limit_ms = 60000;
+    TRY(check_memory(&run.settings));
     if (json != NULL) json_write_object(json);
     TRY(launch_run(&(struct launch){run.settings.ranks,
                                     run.settings.limit_ms}, rank_body, &run));

@@ -5,7 +5,9 @@
 
 #include <dlfcn.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/clock.h"
+#include "base/text.h"
 
 enum { ROUNDS = 5 };
 
@@ -17,6 +19,20 @@ double probe_now_s(void)
 double probe_thread_s(void)
 {
     return clock_thread_s();
+}
+
+status probe_memory(const char *who, double bytes, const char *hint)
+{
+    const double has = (double)sysconf(_SC_PHYS_PAGES) *
+                       (double)sysconf(_SC_PAGESIZE);
+    char asked[32], present[32];
+
+    if (bytes <= has) return OK;
+    return status_hint(
+        status_fail(ERR_MEMORY, __FILE__, __LINE__,
+                    "%s needs %s, this machine has %s", who,
+                    text_bytes(asked, (uint64_t)bytes),
+                    text_bytes(present, (uint64_t)has)), "%s", hint);
 }
 
 status probe_memory_rate(const struct kernels *kernels, struct stream *stream,

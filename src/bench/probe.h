@@ -11,6 +11,9 @@ double probe_now_s(void);
 /* Seconds that this thread has had a core: what it does alone takes as long on
  * a machine that others use, too. */
 double probe_thread_s(void);
+/* ERR_MEMORY, and `hint`, where this machine has not so many bytes. A system
+ * may grant more than it has, and end the process when they are written. */
+status probe_memory(const char *who, double bytes, const char *hint);
 enum { PROBE_AREA_BYTES = 128 << 20 };
 /* Bytes a second, reads and writes counted, of adding two areas into a third,
  * each of `area_bytes`, larger than caches, and of the table's type, by all

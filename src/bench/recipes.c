@@ -96,12 +96,28 @@ static status tokens_take(struct bench *b, int64_t tokens)
     return OK;
 }
 
+/* All that operands_take takes but small lists: each piece might fit. */
+static status check_memory(const struct bench_recipes_settings *s, int64_t tall,
+                           int64_t wide)
+{
+    enum { BOTH = 2 + 4, ROOMS = 4 * 2 + 4 };
+    const double tokens = (double)s->tokens, in = (double)s->in,
+                 out = (double)s->out;
+    const double needs = 2 * BOTH * tokens * (in + out) +
+                         (BOTH + 4) * in * out +
+                         ROOMS * (double)tall * (double)wide;
+
+    return probe_memory("bench recipes", needs,
+                        "fewer --tokens, --in or --out");
+}
+
 static status operands_take(struct bench *b)
 {
     const struct bench_recipes_settings *s = &b->settings;
     const int64_t wide = s->in > s->out ? s->in : s->out;
     const int64_t tall = s->tokens > wide ? s->tokens : wide;
 
+    TRY(check_memory(s, tall, wide));
     TRY(operand_take(b, s->tokens, s->in, &b->x, &b->real_x));
     TRY(operand_take(b, s->tokens, s->out, &b->dy, &b->real_dy));
     TRY(operand_take(b, s->out, s->in, &b->w, &b->real_w));

@@ -221,18 +221,44 @@ const char *arguments_text(const struct arguments *arguments, const char *flag,
     return other;
 }
 
+/* A number as people write it, "15T" or "1e9": how it is written here; "": it
+ * is none. */
+static const char *written(const char *value, bool whole, char *out,
+                           size_t size)
+{
+    static const struct { const char *name; double factor; } units[] = {
+        {"", 1}, {"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"G", 1e9},
+        {"T", 1e12}};
+    char *end;
+    double parsed = strtod(value, &end);
+    size_t unit = 0;
+
+    out[0] = '\0';
+    while (unit < sizeof units / sizeof *units &&
+           strcmp(end, units[unit].name) != 0)
+        unit++;
+    if (end == value || unit == sizeof units / sizeof *units) return out;
+    parsed *= units[unit].factor;
+    if (!isfinite(parsed) || (whole && (parsed != floor(parsed) ||
+                                        fabs(parsed) > 9e15)))
+        return out;
+    snprintf(out, size, whole ? "; write %.0f" : "; write %.15g", parsed);
+    return out;
+}
+
 status arguments_integer(const struct arguments *arguments, const char *flag,
                          int64_t least, int64_t most, int64_t *out)
 {
     const char *value = arguments_text(arguments, flag, NULL);
-    char *end;
+    char *end, other[48];
     long long parsed;
 
     if (value == NULL) return OK;
     errno = 0;
     parsed = strtoll(value, &end, 10);
     if (end == value || *end != '\0' || errno != 0)
-        FAIL(ERR_USAGE, "--%s: \"%s\" is not a whole number", flag, value);
+        FAIL(ERR_USAGE, "--%s: \"%s\" is not a whole number%s", flag, value,
+             written(value, true, other, sizeof other));
     if (parsed < least || parsed > most)
         FAIL(ERR_USAGE, "--%s: %lld is outside %lld to %lld", flag, parsed,
              (long long)least, (long long)most);
@@ -244,13 +270,14 @@ status arguments_real(const struct arguments *arguments, const char *flag,
                       double least, double most, double *out)
 {
     const char *value = arguments_text(arguments, flag, NULL);
-    char *end;
+    char *end, other[48];
     double parsed;
 
     if (value == NULL) return OK;
     parsed = strtod(value, &end);
     if (end == value || *end != '\0' || !isfinite(parsed))
-        FAIL(ERR_USAGE, "--%s: \"%s\" is not a number", flag, value);
+        FAIL(ERR_USAGE, "--%s: \"%s\" is not a number%s", flag, value,
+             written(value, false, other, sizeof other));
     if (parsed < least || parsed > most)
         FAIL(ERR_USAGE, "--%s: %g is outside %g to %g", flag, parsed, least,
              most);

@@ -8,6 +8,8 @@
 #include "cli/run.h"
 #include "cli/table.h"
 
+static const double INTERVAL_LEAST = 1e-3; /* as perturb files have it */
+
 struct asked {
     struct ettr_way own;      /* of the flags */
     const struct ettr_way *ways;
@@ -31,6 +33,9 @@ static status read_asked(struct asked *a, const struct arguments *arguments)
     TRY(arguments_real(arguments, "per-node-day", 1e-9, 1e3, &f->per_node_day));
     TRY(arguments_real(arguments, "restart", 0, 1e6, &f->restart_s));
     TRY(arguments_real(arguments, "interval", 0, 1e7, &f->interval_s));
+    if (f->interval_s > 0 && f->interval_s < INTERVAL_LEAST)
+        FAIL(ERR_USAGE, "--interval: %g is less than %g s; 0: the best one",
+             f->interval_s, INTERVAL_LEAST);
     TRY(arguments_real(arguments, "stall", 0, 1e6, &f->stall_s));
     TRY(arguments_integer(arguments, "per-node", 1, 1024, &per_node));
     a->per_node = (int)per_node;

@@ -6,6 +6,8 @@
 
 expect "ettr of a way as given" 0 "131,072" ettr --restart 60 --interval 600
 expect "ettr: how long a restart takes" 2 "--restart S is missing" ettr --stall 1
+expect "ettr: an interval that nothing keeps" 2 "0: the best one" ettr --restart 0 \
+    --stall 0 --interval 1e-323
 expect "ettr: a number" 2 "is not a number" ettr --restart soon
 if lockstep ettr --json --draw ettr.svg >ettr.json &&
     [ "$(grep -c '"points_off": -\?[01][.,]' ettr.json)" -eq 4 ] &&
