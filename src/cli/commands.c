@@ -200,6 +200,8 @@ const struct command commands[] = {
       {"prompt", "TEXT", "text to continue; \"\" starts from nothing", REPEATS},
       {"prompts", "FILE", "a prompt in each line; of .jsonl its \"prompt\"",
        ONCE},
+      {"batch", "N", "prompts that are continued at once; the same texts (up "
+       "to 16 whose caches are small beside the weights)", ONCE},
       {"tokens", "N", "most tokens to write (100, or as many as fit)", ONCE},
       {"temperature", "X", "sampling temperature; 0: greedy (0.8)", ONCE},
       {"top-k", "K", "samples from the K likeliest tokens; 0: from all (0)",

@@ -102,7 +102,7 @@ static status read_request(struct generate_request *request,
     static const char *const dtypes[] = {"float32", "float64", "bfloat16",
                                          "float16"};
     static const char *const caches[] = {"keys", "latent"};
-    int64_t threads = 0;
+    int64_t threads = 0, texts = 0;
     int dtype = 0, cache = 0;
 
     *request = (struct generate_request){
@@ -116,6 +116,8 @@ static status read_request(struct generate_request *request,
     TRY(read_stops(request, arguments));
     TRY(arguments_integer(arguments, "tokens", 1, INT64_MAX,
                           &request->tokens));
+    TRY(arguments_integer(arguments, "batch", 1, GENERATOR_TEXTS_MOST, &texts));
+    TRY(arguments_not_both(arguments, "batch", "speculative"));
     TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
     TRY(arguments_choice(arguments, "dtype", dtypes, 4, &dtype));
     TRY(arguments_choice(arguments, "cache", caches, 2, &cache));
@@ -124,6 +126,7 @@ static status read_request(struct generate_request *request,
     (void)dtype_parse(dtypes[dtype], &request->dtype);
     request->stats = arguments_has(arguments, "stats");
     request->threads = (int)threads;
+    request->texts = (int)texts;
     return OK;
 }
 

@@ -7,6 +7,7 @@
 #include "base/meter.h"
 
 enum { RATE_TRIES = 6, RATE_LANES = 32 };
+static const size_t caches_small = (size_t)64 << 20;
 
 status generator_keep_logits(void *argument, int64_t token,
                              const struct tensor *logits)
@@ -81,27 +82,61 @@ static status find_modules(struct generator *g)
     return OK;
 }
 
-status generator_open(struct generator *g, struct session *session,
-                      enum dtype dtype, int threads, int64_t prompt,
-                      int64_t context)
+static int64_t larger(int64_t a, int64_t b)
 {
-    struct stage_request plan;
-    int64_t at_once = prompt < GENERATOR_TOKENS ? prompt : GENERATOR_TOKENS;
+    return a > b ? a : b;
+}
 
-    *g = (struct generator){.context = context};
-    CHECK(prompt >= 1 && prompt <= context);
+/* As many texts, at most *texts, as have caches that are small beside the
+ * weights. */
+static status fewer_texts(const struct stage_request *one, int *texts)
+{
+    const int wanted = *texts;
+    struct stage stage = {0};
+    status result;
+
+    TRY_GOTO(done, result, stage_plan(&stage, one));
+    const size_t each = stage.memory[MEMORY_CACHE].bytes;
+    const size_t weights = stage.memory[stage_reads(&stage)].bytes;
+    const size_t most = weights / 4 > caches_small ? weights / 4 : caches_small;
+
+    for (*texts = 1; *texts < wanted; ++*texts)
+        if (((size_t)*texts + 1) * each > most) break;
+done:
+    stage_free(&stage);
+    return result;
+}
+
+status generator_open(struct generator *g, struct session *session,
+                      enum dtype dtype, int threads,
+                      const struct generator_room *room)
+{
+    const int64_t at_once =
+        room->prompt < GENERATOR_TOKENS ? room->prompt : GENERATOR_TOKENS;
+    struct stage_request plan;
+    void *each;
+
+    *g = (struct generator){.context = room->context,
+                            .texts = room->texts > 0 ? room->texts : 1};
+    CHECK(g->texts <= GENERATOR_TEXTS_MOST);
+    CHECK(room->prompt >= 1 && room->prompt <= room->context);
     TRY(session_request(session, 1, at_once, &plan));
     if (session->speculative) plan.mtp_depth = session->model.mtp_depth;
     /* A leaf needs a token, even where nothing is summed over tokens; guesses
      * are checked in one call. */
-    if (at_once < plan.layout.grid.tensor) at_once = plan.layout.grid.tensor;
-    if (at_once < 1 + plan.mtp_depth) at_once = 1 + plan.mtp_depth;
+    plan.size.length = larger(at_once, larger(plan.layout.grid.tensor,
+                                              1 + plan.mtp_depth));
     plan.mode = PROGRAM_GENERATE;
     plan.latent_cache = session->latent_cache;
     plan.dtype = dtype;
-    plan.size.length = at_once;
-    plan.size.context = context > at_once ? context : at_once;
+    plan.size.context = larger(room->context, plan.size.length);
     if (threads > 0) plan.machine.threads = threads;
+    if (room->fewer) TRY(fewer_texts(&plan, &g->texts));
+    plan.size.texts = g->texts;
+    plan.size.length = larger(plan.size.length, g->texts);
+    plan.size.context = larger(plan.size.context, g->texts);
+    TRY(memory_take(3 * (size_t)g->texts, sizeof *g->each, &each));
+    g->each = each;
     TRY(session_stage(session, &plan, &g->stage));
     g->stage.run.logits.read = generator_keep_logits;
     g->stage.run.logits.argument = g;
@@ -115,6 +150,7 @@ void generator_close(struct generator *g)
     stage_free(&g->stage);
     memory_free(g->strips);
     memory_free(g->modules.inputs);
+    memory_free(g->each);
     *g = (struct generator){0};
 }
 
@@ -153,7 +189,8 @@ status generator_feed_last(struct generator *g, const int32_t *ids,
 
         run->batch = (struct batch){.inputs = ids + first,
                                     .mtp_inputs = m->inputs, .tokens = now,
-                                    .first_position = g->position};
+                                    .first_position = g->position,
+                                    .text = g->text};
         run->logits.last = last < now ? last : now;
         m->first = g->position;
         if (m->depth == 0) TRY(run_forward(run));
@@ -170,10 +207,32 @@ status generator_feed(struct generator *g, const int32_t *ids, int64_t count)
     return generator_feed_last(g, ids, count, 1);
 }
 
-void generator_begin(struct generator *g)
+void generator_begin(struct generator *g, int text)
 {
+    CHECK(text < g->texts);
+    g->text = text;
     g->position = 0;
     g->modules.first = 0;
+}
+
+status generator_feed_each(struct generator *g,
+                           const struct generator_next *next, int count)
+{
+    int32_t *ids = g->each, *positions = ids + g->texts;
+    int32_t *texts = positions + g->texts;
+    struct run *run = &g->stage.run;
+
+    CHECK(count <= g->texts && g->modules.depth == 0);
+    for (int i = 0; i < count; i++) {
+        CHECK(next[i].position < g->context && next[i].text < g->texts);
+        ids[i] = next[i].id;
+        positions[i] = next[i].position;
+        texts[i] = next[i].text;
+    }
+    run->batch = (struct batch){.inputs = ids, .positions = positions,
+                                .texts = texts, .tokens = count};
+    run->logits.last = count;
+    return run_forward(run);
 }
 
 void generator_back(struct generator *g, int64_t position)

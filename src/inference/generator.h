@@ -8,7 +8,10 @@
 
 #include "inference/session.h"
 
-enum { GENERATOR_TOKENS = 256 /* tokens of a prompt at once */ };
+enum { GENERATOR_TOKENS = 256, /* of a prompt at once */
+       GENERATOR_TEXTS = 16, /* that suffice: a token of each costs little more
+                              * than the reading of the weights */
+       GENERATOR_TEXTS_MOST = 1024 };
 
 /* Modules that predict later tokens, as a program of generation has them. */
 struct generator_modules {
@@ -19,23 +22,37 @@ struct generator_modules {
     int64_t first;        /* position of the first token of the last call */
 };
 
+/* How much a generator has room for. */
+struct generator_room {
+    int64_t prompt;       /* tokens of a first call, to size the work (longer
+                           * ones are cut) */
+    int64_t context;      /* tokens of a text in all; both are at most the
+                           * model's context */
+    int texts;            /* under way at once; 0: 1 */
+    bool fewer;           /* if their caches are not small beside the weights */
+};
+
+/* The next token of a text that is under way. */
+struct generator_next { int32_t id, position, text; };
+
 struct generator {
     struct stage stage;   /* owned; matrices of products lie in strips
                            * (kernels.h) where its kernels have them */
     bool *strips;         /* owned, [parameters] */
-    int64_t position;     /* tokens in the cache */
+    int64_t text;         /* that is fed: number of its cache */
+    int64_t position;     /* its tokens in the cache */
+    int texts;            /* caches */
+    int32_t *each;        /* owned, [3][texts]: ids, positions, texts */
     int64_t context;      /* positions of the cache, at most the model's */
     struct generator_modules modules;
     struct tensor logits; /* [1, vocab] of the last token, or [n, vocab] of
-                           * those asked for; owned by stage, until the next
-                           * call */
+                           * those asked for, or of each text; owned by stage,
+                           * until the next call */
 };
 
-/* `prompt`: tokens of the first call, to size the work (longer ones are cut);
- * `context`: tokens in all. Both are at most the model's context. */
 status generator_open(struct generator *generator, struct session *session,
-                      enum dtype dtype, int threads, int64_t prompt,
-                      int64_t context);
+                      enum dtype dtype, int threads,
+                      const struct generator_room *room);
 void generator_close(struct generator *generator);
 /* Appends `count` ids, each in [0, vocab). ERR_CONFIG: beyond the context. */
 status generator_feed(struct generator *generator, const int32_t *ids,
@@ -44,8 +61,14 @@ status generator_feed(struct generator *generator, const int32_t *ids,
  * depth of the modules. */
 status generator_feed_last(struct generator *generator, const int32_t *ids,
                            int64_t count, int64_t last);
-/* Forgets all ids: another text begins. */
-void generator_begin(struct generator *generator);
+/* Another text begins in cache number `text`, which forgets its ids; it is the
+ * one that is fed. */
+void generator_begin(struct generator *generator, int text);
+/* Appends a token to each of `count` texts, all different, whose earlier tokens
+ * were fed; row i of the logits is that of next[i]. The weights are read once.
+ * Bits are those of feeding each alone. Not with modules. */
+status generator_feed_each(struct generator *generator,
+                           const struct generator_next *next, int count);
 /* Forgets ids of the last call from position `position` on. */
 void generator_back(struct generator *generator, int64_t position);
 /* Runs module number `module` (from 0 on) over the ids of the last call that

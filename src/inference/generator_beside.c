@@ -72,7 +72,7 @@ status generator_beside(struct generator *generator, const struct stage *first,
     const struct stage_request plan = request_of(first, prompt);
     struct stage *stage = &generator->stage;
 
-    *generator = (struct generator){.context = plan.size.context};
+    *generator = (struct generator){.context = plan.size.context, .texts = 1};
     TRY(stage_plan(stage, &plan));
     *fits = first->run.params.placed == NULL && same_weights(stage, first) &&
             share(stage, first);

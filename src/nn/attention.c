@@ -196,36 +196,82 @@ static struct attention describe(const struct step *step, struct run *run)
                   (int64_t)p->layout.place.at[AXIS_TENSOR] * heads}};
 }
 
-/* Puts this call's keys and values into the cache and lets the queries read
- * all that is there. */
-static status use_cache(const struct step *step, struct run *run,
-                      struct attention *call)
+/* The cache that the step has for a text: [context, width]. */
+static struct tensor cache_of(const struct step *step, const struct run *run,
+                              int64_t text)
 {
     const struct program *p = run->program;
-    const int width = step->set.attention.head_width;
-    const int64_t each = (int64_t)step->set.attention.kv_heads * width;
-    const int64_t rows = step->set.attention.cache * p->size.context;
-    const struct tensor cache = tensor_2d(
+    const int64_t rows = (step->set.attention.cache * p->caches.texts + text) *
+                         p->size.context;
+
+    return tensor_2d(
         (char *)run->cache + rows * p->caches.width * dtype_bytes(p->dtype),
         p->dtype, p->size.context, p->caches.width);
-    const int64_t first = run->batch.first_position;
-    const int64_t element = dtype_bytes(p->dtype);
-    const struct device_rows to = {tensor_rows(cache, first, 1).data,
+}
+
+/* Puts keys and values of `tokens` tokens of a text, which are the call's from
+ * the first on, into its cache, behind `before` others; the queries then read
+ * all that is there. */
+static status use_cache(const struct step *step, struct run *run,
+                        struct attention *call, struct tensor cache,
+                        int64_t before)
+{
+    const int width = step->set.attention.head_width;
+    const int64_t each = (int64_t)step->set.attention.kv_heads * width;
+    const int64_t element = dtype_bytes(cache.dtype);
+    const struct device_rows to = {tensor_rows(cache, before, 1).data,
                                    cache.stride[0] * element};
     const struct device_rows from = {call->k.data,
                                      call->k.stride[0] * element};
 
     /* k and v touch in the fused slot */
-    TRY(device_copy_rows(run->stream, to, from, run->batch.tokens,
+    TRY(device_copy_rows(run->stream, to, from, call->queries,
                          (size_t)(2 * each * element)));
     call->k = heads_view(cache, 0, step->set.attention.kv_heads, width);
     call->v = heads_view(cache, each, step->set.attention.kv_heads, width);
     call->sequences = 1;
-    call->queries = run->batch.tokens;
-    call->keys = first + run->batch.tokens;
-    call->first_query = first;
+    call->keys = before + call->queries;
+    call->first_query = before;
     call->k.shape[0] = call->v.shape[0] = call->keys;
     return OK;
+}
+
+static struct tensor token_of(struct tensor heads, int64_t token)
+{
+    heads.data = (char *)heads.data +
+                 token * heads.stride[0] * dtype_bytes(heads.dtype);
+    heads.shape[0] = 1;
+    return heads;
+}
+
+/* Each token continues a text of its own: a call as if it were alone. */
+static status attend_each(const struct step *step, struct run *run,
+                          const struct attention *all)
+{
+    for (int64_t t = 0; t < run->batch.tokens; t++) {
+        struct attention call = *all;
+
+        call.q = token_of(all->q, t);
+        call.k = token_of(all->k, t);
+        call.out = token_of(all->out, t);
+        call.lse = tensor_rows(all->lse, t, 1);
+        call.queries = 1;
+        TRY(use_cache(step, run, &call,
+                      cache_of(step, run, run->batch.texts[t]),
+                      run->batch.positions[t]));
+        TRY(run->kernels->attention_forward(run->stream, &call));
+    }
+    return OK;
+}
+
+static status attend_cached(const struct step *step, struct run *run,
+                            struct attention *call)
+{
+    if (run->batch.texts != NULL) return attend_each(step, run, call);
+    call->queries = run->batch.tokens;
+    TRY(use_cache(step, run, call, cache_of(step, run, run->batch.text),
+                  run->batch.first_position));
+    return run->kernels->attention_forward(run->stream, call);
 }
 
 static status attention_forward(const struct step *step, struct run *run)
@@ -235,7 +281,7 @@ static status attention_forward(const struct step *step, struct run *run)
     if (run->gradients != NULL && run->event->pass == PASS_FORWARD)
         call.peaks = score_peaks_of(run, step);
     if (run->program->mode == PROGRAM_GENERATE)
-        TRY(use_cache(step, run, &call));
+        return attend_cached(step, run, &call);
     if (run->batch.branches != NULL)
         return branches_attend(run->kernels, run->stream, &call,
                                run->batch.branches);

@@ -60,9 +60,13 @@ static status make_logits(const struct step *step, struct run *run,
 
 static int64_t logits_rows(const struct program *p)
 {
-    if (p->mode == PROGRAM_GENERATE) /* a token and what modules guess */
-        return p->later.depth < p->size.tokens ? 1 + p->later.depth
-                                               : p->size.tokens;
+    if (p->mode == PROGRAM_GENERATE) { /* a token and what modules guess, or
+                                        * one of each text */
+        const int64_t most = p->later.depth >= p->caches.texts
+                                 ? 1 + p->later.depth : p->caches.texts;
+
+        return most < p->size.tokens ? most : p->size.tokens;
+    }
     return p->size.logits_chunk < p->size.tokens ? p->size.logits_chunk
                                                  : p->size.tokens;
 }

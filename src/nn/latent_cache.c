@@ -104,44 +104,48 @@ static status convert(struct run *run, struct tensor out, struct tensor in)
                                tensor_1d(in.data, in.dtype, n), 1.0);
 }
 
-/* The rows of the cache that the layer has. */
-static struct tensor cache_of(const struct step *step, const struct run *run)
+/* The rows of the cache that the layer has for a text. */
+static struct tensor cache_of(const struct step *step, const struct run *run,
+                              int64_t text)
 {
     const struct program *p = run->program;
     const int64_t each =
         p->size.context * p->caches.width * dtype_bytes(p->dtype);
+    const int64_t number = step->set.cached.cache * p->caches.texts + text;
 
-    return tensor_2d((char *)run->cache + step->set.cached.cache * each,
-                     p->dtype, p->size.context, p->caches.width);
+    return tensor_2d((char *)run->cache + number * each, p->dtype,
+                     p->size.context, p->caches.width);
 }
 
-/* Rotary keys, which follow the queries, and latents of the call go into the
- * cache. */
+/* Rotary keys, which follow the queries, and latents of tokens of the call go
+ * into a cache, from position `at` on. */
 static status fill_cache(const struct step *step, const struct run *run,
-                         const struct cached *c)
+                         struct tensor cache, int64_t first, int64_t tokens,
+                         int64_t at)
 {
-    const struct latent_heads *h = c->heads;
-    const struct tensor cache = cache_of(step, run);
+    const struct latent_heads *h = &step->set.cached.heads;
     const struct tensor turned = run_slot(run, step->input);
     const struct tensor latent = run_slot(run, step->second);
-    const int64_t tokens = run->batch.tokens, at = run->batch.first_position;
+    const int64_t rank = latent.shape[1];
 
-    CHECK(cache.shape[1] == c->row);
+    CHECK(cache.shape[1] == h->rotary + rank);
     TRY(run_copy_rows(run, window(cache, element(cache, at, 0), tokens,
                                   h->rotary, cache.stride[0]),
-                      window(turned, element(turned, 0, h->heads *
+                      window(turned, element(turned, first, h->heads *
                                              (h->still + h->rotary)),
                              tokens, h->rotary, turned.stride[0])));
     return run_copy_rows(run, window(cache, element(cache, at, h->rotary),
-                                     tokens, c->rank, cache.stride[0]),
-                         latent);
+                                     tokens, rank, cache.stride[0]),
+                         tensor_rows(latent, first, tokens));
 }
 
 /* Tokens of the call that are worked on together; row `head * count + i` is
  * that of token i. */
 struct group_of_tokens {
     int64_t first, count, keys;
+    struct tensor cache; /* of their text */
     struct expert_groups heads;
+    int64_t listed;      /* count that heads is for */
 };
 
 /* Lists for groups of so many tokens: a row of each for every head. Heads of a
@@ -313,8 +317,7 @@ static status mix(const struct step *step, struct run *run,
                   const struct cached *c, const struct group_of_tokens *g,
                   struct tensor *out)
 {
-    const struct tensor cache =
-        tensor_rows(cache_of(step, run), 0, g->keys);
+    const struct tensor cache = tensor_rows(g->cache, 0, g->keys);
     const enum dtype real = program_real(run->program);
     char *at = run->scratch;
     struct attention_node root;
@@ -369,27 +372,53 @@ static status give_values(const struct step *step, struct run *run,
                           {values.data, h->value, g->count * h->value}});
 }
 
+/* Lists of heads stay as long as the count of tokens does. */
+static status attend_group(const struct step *step, struct run *run,
+                           const struct cached *c, struct group_of_tokens *g)
+{
+    struct tensor mixed;
+
+    if (g->count != g->listed) {
+        g->heads = rows_of_heads(run, c, g->count);
+        TRY(make_hidden(run, c, g->count));
+        g->listed = g->count;
+    }
+    TRY(mix(step, run, c, g, &mixed));
+    return give_values(step, run, c, g, mixed);
+}
+
+/* Each token continues a text of its own. */
+static status attend_each(const struct step *step, struct run *run,
+                          const struct cached *c)
+{
+    struct group_of_tokens g = {.count = 1};
+
+    for (; g.first < run->batch.tokens; g.first++) {
+        const int64_t at = run->batch.positions[g.first];
+
+        g.cache = cache_of(step, run, run->batch.texts[g.first]);
+        g.keys = at + 1;
+        TRY(fill_cache(step, run, g.cache, g.first, 1, at));
+        TRY(attend_group(step, run, c, &g));
+    }
+    return OK;
+}
+
 static status cached_forward(const struct step *step, struct run *run)
 {
     const struct cached c = cached_of(step, run->program);
-    const int64_t tokens = run->batch.tokens;
-    struct group_of_tokens g = {0};
+    const int64_t tokens = run->batch.tokens, at = run->batch.first_position;
+    struct group_of_tokens g = {
+        .cache = cache_of(step, run, run->batch.text)};
 
-    TRY(fill_cache(step, run, &c));
-    for (int64_t t = 0; t < tokens; t += c.tokens) {
-        const int64_t left = tokens - t;
-        const int64_t now = left < c.tokens ? left : c.tokens;
-        struct tensor mixed;
+    if (run->batch.texts != NULL) return attend_each(step, run, &c);
+    TRY(fill_cache(step, run, g.cache, 0, tokens, at));
+    for (; g.first < tokens; g.first += c.tokens) {
+        const int64_t left = tokens - g.first;
 
-        if (now != g.count) {
-            g.heads = rows_of_heads(run, &c, now);
-            TRY(make_hidden(run, &c, now));
-        }
-        g.first = t;
-        g.count = now;
-        g.keys = run->batch.first_position + t + now;
-        TRY(mix(step, run, &c, &g, &mixed));
-        TRY(give_values(step, run, &c, &g, mixed));
+        g.count = left < c.tokens ? left : c.tokens;
+        g.keys = at + g.first + g.count;
+        TRY(attend_group(step, run, &c, &g));
     }
     return OK;
 }

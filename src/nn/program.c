@@ -11,7 +11,8 @@ void program_init(struct program *program, enum program_mode mode,
     *program = (struct program){
         .mode = mode, .dtype = dtype, .block = -1,
         .layout = {.grid = *grid, .mesh = mesh_alone(), .method.exchange = 1},
-        .size.context_chunks = 1, .slice.entry = -1, .slice.exit = -1};
+        .size.context_chunks = 1, .slice.entry = -1, .slice.exit = -1,
+        .caches.texts = 1};
 }
 
 void program_free(struct program *program)

@@ -362,6 +362,7 @@ struct program {
     } slice;
     struct {            /* PROGRAM_GENERATE has them */
         int count;      /* attention steps; in each mode */
+        int texts;      /* that are under way at once; 1 from init on */
         int64_t width;  /* elements per position: k and v, or a latent and its
                          * rotary key */
         bool latent;    /* the latter, where a model has latent attention */

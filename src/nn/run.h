@@ -27,6 +27,10 @@ struct batch {
     const struct branches *branches; /* instead of sequences; NULL: none */
     int64_t tokens;            /* generate: of this call, at most length */
     int64_t first_position;    /* generate: of the first token */
+    int64_t text;              /* generate: whose caches the tokens have */
+    const int32_t *texts;      /* generate: of each token, which is the next
+                                * one of a text of its own at its position;
+                                * NULL: they follow each other in `text` */
     int64_t sequence;          /* number of the first one among all that the
                                 * run reads: what dropout counts by */
 };
@@ -95,7 +99,7 @@ struct run {
                                 * likewise */
     struct sum_segment *segments; /* [run_segments] */
     struct run_peers peers;
-    void *cache;               /* generate: [caches][context, cache_width] */
+    void *cache;               /* generate: [caches][texts][context, width] */
     double *losses;            /* [tokens] of the micro-batch */
     double *z_losses;          /* [tokens] likewise, with a z-loss; else
                                 * NULL */

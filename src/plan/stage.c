@@ -108,6 +108,7 @@ static status build_program(struct stage *stage)
     p->later.depth = r->mtp_depth;
     p->later.block = r->model->layers;
     p->caches.latent = r->latent_cache;
+    if (r->size.texts > 0) p->caches.texts = r->size.texts;
     p->size.vocab = r->model->vocab;
     if (program_tensor_ranks(p) == 1) p->layout.overlap.domino = false;
     p->size.logits_chunk = logits_chunk(r);
@@ -267,6 +268,14 @@ static size_t taken_bytes(size_t bytes)
                                             : arena_aligned(bytes);
 }
 
+static size_t cache_bytes(const struct program *p)
+{
+    const int64_t rows = size_product(p->caches.count * p->size.context,
+                                      p->caches.texts);
+
+    return (size_t)size_product(rows, p->caches.width * dtype_bytes(p->dtype));
+}
+
 static status add_memory(struct stage *stage)
 {
     const struct program *p = &stage->program;
@@ -292,9 +301,7 @@ static status add_memory(struct stage *stage)
         {"rotary tables", "run", run_rope_bytes(p), NULL},
         {"key-value cache", "run",
          p->mode == PROGRAM_GENERATE
-             ? (size_t)(p->caches.count * p->size.context * p->caches.width) *
-                   (size_t)dtype_bytes(p->dtype)
-             : 0, NULL},
+             ? cache_bytes(p) : 0, NULL},
         {"batch", "micro-batch", batch_bytes(p, frames), NULL},
         {"batch of the next step", "step", 0, NULL},
         {"gathered weights",

@@ -45,6 +45,7 @@ struct stage_request {
         int64_t micro_batch; /* sequences at once */
         int64_t length;    /* tokens of a sequence; generate: of one call */
         int64_t context;   /* positions of tables and caches; 0: length */
+        int texts;         /* generate: with caches of their own; 0: 1 */
         int64_t logits_chunk; /* tokens; 0: chosen here */
         int frames;        /* micro-batches in flight at once; 0: 1 */
         bool shares_room;  /* of a pass, with other stages of the rank */

@@ -120,6 +120,24 @@ flags="--tokens 6 --min-p 0.02 --repetition-penalty 1.1"
 "$program" generate whole --prompt The $flags --seed 5 --json >alone
 "$program" generate whole --prompt "A word" $flags --seed 6 --json >>alone
 }
+# However many are made at once.
+for i in 1 2 3 4 5 6 7; do
+    printf 'The\nA word\nLicense means the terms and conditions %s\n\n' $i
+done >many.txt
+for n in 1 2 5 64; do
+    # shellcheck disable=SC2086
+    "$program" generate whole --prompts many.txt $flags --stop e --batch $n \
+        >many.$n 2>/dev/null
+done
+"$program" generate whole --prompts many.txt $flags --stop e >many.0 \
+    2>/dev/null
+for n in 2 5 64 0; do check "$n at once" cmp many.1 many.$n; done
+check "all of them" test "$(grep -c "^License means the" many.5)" -eq 7
+for n in 0 -1 1e3 x 1025; do
+    ends 2 "batch" "$program" generate whole --prompt x --batch $n
+done
+ends 2 "choose one" \
+    "$program" generate whole --prompt x --batch 2 --speculative
 ids() { sed 's/.*\("prompt": "[^"]*"\).*\("ids": [^]]*\).*/\1 \2/' "$1"; }
 if [ "$(wc -l <all)" -eq 2 ] && [ "$(ids all)" = "$(ids alone)" ]; then ok
 else bad "prompts of a file"; cat all alone; fi

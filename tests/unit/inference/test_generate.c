@@ -153,7 +153,13 @@ TEST(equal_seeds_write_equal_texts)
     IS_OK(directory_remove(directory));
 }
 
-struct several { struct text texts[4]; int64_t at; struct token_list ids; };
+enum { PROMPTS = 23 };
+
+struct several {
+    struct text texts[PROMPTS];
+    int64_t at;
+    struct token_list ids;
+};
 
 static status take_several(void *argument, const char *bytes, size_t length)
 {
@@ -169,42 +175,82 @@ static status finish_several(void *argument, int64_t index,
 
     EQUAL_INT(index, several->at);
     CHECK(result->prompt_tokens > 0);
+    EQUAL_INT(several->ids.count, result->tokens);
+    several->ids.count = 0;
     several->at++;
     return OK;
 }
 
-/* Each text is that of its prompt alone, with the seed of its place. */
+/* Makes the texts of all prompts, so many at once. */
+static void make_several(const struct generate_request *asked, int texts,
+                         struct several *out)
+{
+    struct generate_request request = *asked;
+    struct generate_result result;
+
+    *out = (struct several){.at = 0};
+    request.texts = texts;
+    request.argument = out;
+    request.ids = &out->ids;
+    IS_OK(generate(&request, &result));
+    EQUAL_INT(out->at, asked->prompt_count);
+    token_list_free(&out->ids);
+}
+
+static void free_several(struct several *several)
+{
+    for (int i = 0; i < PROMPTS; i++) text_free(&several->texts[i]);
+}
+
+static void equal_text(const struct text *a, const struct text *b)
+{
+    EQUAL_INT(a->length, b->length);
+    if (a->length > 0) /* the first token may be the end of a text */
+        EQUAL_BYTES(a->bytes, b->bytes, a->length);
+}
+
+/* Each text is that of its prompt alone, with the seed of its place, however
+ * many are made at once; they come in order, whichever ends first. */
 TEST(several_prompts_are_each_continued_as_if_alone)
 {
-    static const char *const prompts[] = {"Hello", "A longer prompt than that",
-                                          "x", "Hello"};
+    static const int at_once[] = {1, 2, 3, 5, PROMPTS, 0};
+    static const char *const four[] = {"Hello", "A longer prompt than that",
+                                       "x", "Hello"};
+    static const char *const stops[] = {"e", "q", "u"};
+    const char *prompts[PROMPTS];
     struct sampling sampling = {.temperature = 1, .top_p = 0.9, .min_p = 0.01,
                                 .penalty = 1.2, .seed = 11};
-    struct several several = {.at = 0};
+    struct several several;
+    struct text alone[PROMPTS] = {{0}};
     struct generate_result result;
     char directory[PATH_BYTES];
-    struct text alone = {0};
 
     make(directory);
+    for (int i = 0; i < PROMPTS; i++) prompts[i] = four[i % 4];
     struct generate_request request = {
-        .model = directory, .prompts = prompts, .prompt_count = 4,
-        .tokens = 30, .sampling = sampling, .write = take_several,
-        .finish = finish_several, .argument = &several};
+        .model = directory, .tokens = 30, .sampling = sampling,
+        .stops = {stops, 3}, .write = take};
 
-    IS_OK(generate(&request, &result));
-    EQUAL_INT(several.at, 4);
-    for (int i = 0; i < 4; i++) {
-        text_of(directory, prompts[i], 30, sampling, &alone, &result);
-        EQUAL_INT(alone.length, several.texts[i].length);
-        if (alone.length > 0) /* the first token may be the end of a text */
-            EQUAL_BYTES(alone.bytes, several.texts[i].bytes, alone.length);
-        sampling.seed++;
+    for (int i = 0; i < PROMPTS; i++) {
+        request.prompt = prompts[i];
+        request.sampling.seed = sampling.seed + (uint64_t)i;
+        request.argument = &alone[i];
+        IS_OK(generate(&request, &result));
     }
-    CHECK(several.texts[0].length != several.texts[3].length ||
-          memcmp(several.texts[0].bytes, several.texts[3].bytes,
-                 several.texts[0].length) != 0);
-    for (int i = 0; i < 4; i++) text_free(&several.texts[i]);
-    text_free(&alone);
+    CHECK(alone[0].length != alone[3].length ||
+          memcmp(alone[0].bytes, alone[3].bytes, alone[0].length) != 0);
+    request.sampling = sampling;
+    request.prompts = prompts;
+    request.prompt_count = PROMPTS;
+    request.write = take_several;
+    request.finish = finish_several;
+    for (int k = 0; k < ROWS(at_once); k++) {
+        make_several(&request, at_once[k], &several);
+        for (int i = 0; i < PROMPTS; i++)
+            equal_text(&alone[i], &several.texts[i]);
+        free_several(&several);
+    }
+    for (int i = 0; i < PROMPTS; i++) text_free(&alone[i]);
     IS_OK(directory_remove(directory));
 }
 
@@ -343,7 +389,9 @@ TEST(long_caches_equal_a_whole_pass)
                                      .tokens = CONTEXT};
     IS_OK(run_forward(&stage.run));
     stage_free(&stage);
-    IS_OK(generator_open(&generator, &session, DTYPE_F32, 1, FIRST, CONTEXT));
+    IS_OK(generator_open(
+        &generator, &session, DTYPE_F32, 1,
+        &(struct generator_room){.prompt = FIRST, .context = CONTEXT}));
     for (int at = 0; at < CONTEXT;) {
         const int count = at == 0 ? FIRST : 1;
 

@@ -58,7 +58,9 @@ static void feed(struct session *session, enum dtype dtype,
     struct generator generator;
     int64_t at = 0;
 
-    IS_OK(generator_open(&generator, session, dtype, 1, first, length));
+    IS_OK(generator_open(
+        &generator, session, dtype, 1,
+        &(struct generator_room){.prompt = first, .context = length}));
     for (int64_t now = first; at < length; now = 1) {
         IS_OK(generator_feed(&generator, ids + at, now));
         at += now;
@@ -104,11 +106,129 @@ TEST(logits_over_a_cache_equal_those_of_a_whole_pass)
     }
 }
 
+struct given { const int32_t *ids; int64_t length; };
+
+/* Guards texts under way at once: each has the logits that it has alone, at
+ * positions of its own, in a cache that another text had before. */
+struct under_way {
+    struct given given;
+    const struct whole *whole;
+    int at, text;
+};
+
+static void begin_text(struct generator *g, struct under_way *u, int first)
+{
+    generator_begin(g, u->text);
+    IS_OK(generator_feed(g, u->given.ids, first));
+    u->at = first;
+}
+
+static void feed_each(struct generator *g, struct under_way *all, int count)
+{
+    struct generator_next next[3];
+
+    for (int i = 0; i < count; i++)
+        next[i] = (struct generator_next){all[i].given.ids[all[i].at],
+                                          all[i].at, all[i].text};
+    IS_OK(generator_feed_each(g, next, count));
+    EQUAL_INT(g->logits.shape[0], count);
+    for (int i = 0; i < count; i++) {
+        const struct whole *whole = all[i].whole;
+
+        EQUAL_BYTES((char *)g->logits.data + (size_t)i * whole->row,
+                    whole->bytes + (size_t)all[i].at++ * whole->row,
+                    whole->row);
+    }
+}
+
+/* The logits of a text that is alone, token by token. */
+static void alone(struct session *session, enum dtype dtype,
+                  const struct given *given, const struct whole *whole)
+{
+    struct generator g;
+
+    IS_OK(generator_open(&g, session, dtype, 2,
+                         &(struct generator_room){.prompt = 1,
+                                                  .context = given->length}));
+    for (int64_t t = 0; t < given->length; t++) {
+        IS_OK(generator_feed(&g, given->ids + t, 1));
+        memcpy(whole->bytes + (size_t)t * whole->row, g.logits.data,
+               whole->row);
+    }
+    generator_close(&g);
+}
+
+static void feed_several(struct session *session, enum dtype dtype,
+                         const struct given given[2],
+                         const struct whole wholes[2])
+{
+    const int length = (int)given[0].length;
+    struct generator g;
+    struct under_way all[] = {{given[0], &wholes[0], 0, 2},
+                              {given[1], &wholes[1], 0, 0},
+                              {given[1], &wholes[1], 0, 1}};
+
+    IS_OK(generator_open(
+        &g, session, dtype, 2,
+        &(struct generator_room){.prompt = 5, .context = length, .texts = 3}));
+    EQUAL_INT(g.texts, 3);
+    begin_text(&g, &all[0], 5);
+    begin_text(&g, &all[1], 3);
+    for (int i = 0; i < 4; i++) feed_each(&g, all, 2);
+    begin_text(&g, &all[2], 1);
+    while (all[0].at < length) feed_each(&g, all, 3);
+    all[0] = (struct under_way){given[1], &wholes[1], 0, 2};
+    begin_text(&g, &all[0], 2); /* after another sequence, at its end */
+    while (all[1].at < length) feed_each(&g, all, 3);
+    generator_close(&g);
+}
+
+TEST(texts_under_way_at_once_have_the_logits_they_have_alone)
+{
+    static const char *const names[] = {
+        "gpt2", "llama_nine_heads", "gemma3_mixed", "phi3_long",
+        "deepseek_v3"};
+    static const enum dtype dtypes[] = {DTYPE_F64, DTYPE_F32, DTYPE_BF16};
+
+    for (int i = 0; i < ROWS(dtypes) * ROWS(names); i++) {
+        const enum dtype dtype = dtypes[i % ROWS(dtypes)];
+        char model[PATH_BYTES], tokens[PATH_BYTES];
+        struct session session;
+        struct whole wholes[2];
+        int64_t sequences, length;
+        int32_t *ids, *turned;
+        void *memory;
+
+        IS_OK(path_join(model, PATH_BYTES, golden, names[i / ROWS(dtypes)]));
+        IS_OK(path_join(tokens, PATH_BYTES, model, "tokens.json"));
+        IS_OK(session_open(&session, model));
+        IS_OK(score_read_tokens(tokens, &session.model, &ids, &sequences,
+                                &length));
+        IS_OK(memory_take((size_t)length, sizeof *turned, &memory));
+        turned = memory;
+        for (int64_t t = 0; t < length; t++) turned[t] = ids[length - 1 - t];
+        const struct given given[2] = {{ids, length}, {turned, length}};
+
+        for (int k = 0; k < 2; k++)
+            whole_pass(&session, dtype, given[k].ids, length, &wholes[k]);
+        feed_several(&session, dtype, given, wholes);
+        if (session.model.mla.rank > 0) { /* over a cache of latents, too */
+            session.latent_cache = true;
+            for (int k = 0; k < 2; k++)
+                alone(&session, dtype, &given[k], &wholes[k]);
+            feed_several(&session, dtype, given, wholes);
+        }
+        for (int k = 0; k < 2; k++) memory_free(wholes[k].bytes);
+        memory_free(turned);
+        memory_free(ids);
+        session_close(&session);
+    }
+}
+
 /* Guards attention over a cache of latents: logits agree with those of a whole
  * pass up to roundings, their bits do not show how the ids were cut into calls,
  * and the cache has a latent and a rotary key of each position and no more. */
 struct latent_case { enum dtype dtype; double tolerance; };
-struct given { const int32_t *ids; int64_t length; };
 
 static double distance(const struct tensor *logits, const struct whole *whole,
                        int64_t row)
@@ -139,7 +259,9 @@ static void feed_latents(struct session *session, const struct latent_case *row,
     int64_t at = 0, others = 0;
 
     session->latent_cache = true;
-    IS_OK(generator_open(&g, session, row->dtype, 2, first, length));
+    IS_OK(generator_open(
+        &g, session, row->dtype, 2,
+        &(struct generator_room){.prompt = first, .context = length}));
     EQUAL_INT(g.stage.program.caches.width, of->rank + of->rope);
     CHECK((int64_t)g.stage.memory[MEMORY_CACHE].bytes >=
           session->model.layers * length * (of->rank + of->rope) *
@@ -370,7 +492,9 @@ TEST(weights_of_a_token_are_all_but_looked_up_tables)
 
         IS_OK(path_join(path, sizeof path, golden, rows[i].name));
         IS_OK(session_open(&session, path));
-        IS_OK(generator_open(&generator, &session, DTYPE_BF16, 2, 3, 9));
+        IS_OK(generator_open(
+            &generator, &session, DTYPE_BF16, 2,
+            &(struct generator_room){.prompt = 3, .context = 9}));
         const struct program *p = &generator.stage.program;
 
         for (int j = 0; j < p->params.count; j++)
@@ -384,6 +508,7 @@ TEST(weights_of_a_token_are_all_but_looked_up_tables)
 }
 
 TEST_MAIN(logits_over_a_cache_equal_those_of_a_whole_pass,
+          texts_under_way_at_once_have_the_logits_they_have_alone,
           a_cache_of_latents_gives_the_same_logits_up_to_roundings,
           temperature_zero_takes_the_largest_and_the_lowest_id,
           cuts_keep_the_likeliest_tokens, draws_follow_the_probabilities,
