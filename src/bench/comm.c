@@ -274,6 +274,10 @@ status bench_comm(const struct bench_comm_settings *settings, FILE *out,
     if (run.settings.ranks == 0 && launch_rank() < 0) run.settings.ranks = 2;
     if (run.settings.seconds <= 0) run.settings.seconds = 0.2;
     if (run.settings.limit_ms == 0) run.settings.limit_ms = 60000;
+    if (run.settings.bytes > 0 && run.settings.bytes < 4 * run.settings.ranks)
+        FAIL(ERR_USAGE, "--bytes %" PRId64 ": less than 4 bytes, a number, for "
+                        "each of %d ranks; %d is enough", run.settings.bytes,
+             run.settings.ranks, 4 * run.settings.ranks);
     TRY(check_memory(&run.settings));
     if (json != NULL) json_write_object(json);
     TRY(launch_run(&(struct launch){run.settings.ranks,

@@ -42,6 +42,10 @@ static status read_target(struct asked *a, const struct arguments *arguments)
         budget_from_flops(&a->budget, given == 1 ? values[1]
                                                  : values[2] * 86400 *
                                                        a->rate);
+    if (a->budget.parameters < 1)
+        FAIL(ERR_USAGE, "--%s: %g FLOP train %g parameters; expected one or "
+                        "more", names[given], a->budget.flops,
+             a->budget.parameters);
     a->days = given == 2 ? values[2] : a->budget.flops / a->rate / 86400;
     return OK;
 }

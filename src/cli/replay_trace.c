@@ -2,6 +2,7 @@
 /* replay_trace.c - a trace of `train --trace` as times of instructions. */
 #include "cli/replay_trace.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -9,6 +10,7 @@
 #include "base/meter.h"
 
 enum { TRACE_BYTES = 256 << 20 };
+static const double span_least = 1e-3 /* of a step */, span_most = 1e15;
 
 static status take_all(struct replay_trace *r)
 {
@@ -79,6 +81,19 @@ static bool is_event(const struct json *event, const char *name,
            (cat == NULL || strcmp(kind->string, cat) == 0);
 }
 
+/* A span of a trace, in microseconds; longer ones are no time of a run, and
+ * leave the range of the clock. */
+static status span_of(const struct replay_trace *r, const struct json *event,
+                      double least, double *at, double *length)
+{
+    TRY(json_get_real(event, r->path, "ts", at));
+    TRY(json_get_real(event, r->path, "dur", length));
+    if (!(fabs(*at) <= span_most && *length >= least && *length <= span_most))
+        FAIL(ERR_FORMAT, "%s: a span of %g us from %g us on; expected %g to %g",
+             r->path, *length, *at, least, span_most);
+    return OK;
+}
+
 static status find_steps(struct replay_trace *r, const struct json *events)
 {
     for (int i = 0; i < events->count && r->steps < REPLAY_STEPS_MOST; i++) {
@@ -86,8 +101,7 @@ static status find_steps(struct replay_trace *r, const struct json *events)
         double at, length;
 
         if (!is_event(event, "step", "outline")) continue;
-        TRY(json_get_real(event, r->path, "ts", &at));
-        TRY(json_get_real(event, r->path, "dur", &length));
+        TRY(span_of(r, event, span_least, &at, &length));
         r->begin[r->steps] = at;
         r->end[r->steps++] = at + length;
     }
@@ -108,8 +122,7 @@ static status note_event(struct replay_trace *r, const struct json *event,
     if (arguments == NULL) return OK;
     TRY(json_get_integer_or(arguments, r->path, "instruction", -1, &number));
     if (number < 0) return OK;
-    TRY(json_get_real(event, r->path, "ts", &at));
-    TRY(json_get_real(event, r->path, "dur", &length));
+    TRY(span_of(r, event, 0, &at, &length));
     if (at < r->begin[step] || at >= r->end[step]) return OK;
     if (number >= r->list->count)
         FAIL(ERR_FORMAT, "%s: instruction %lld; the step has %d: the trace is "
@@ -151,6 +164,8 @@ static void take_step(struct replay_trace *r, int step)
 
 static status read_events(struct replay_trace *r, const struct json *events)
 {
+    bool any = false;
+
     TRY(find_steps(r, events));
     for (int step = 0; step < r->steps; step++) {
         for (int n = 0; n < r->list->count; n++) {
@@ -160,8 +175,12 @@ static status read_events(struct replay_trace *r, const struct json *events)
         for (int i = 0; i < events->count; i++)
             if (is_event(&events->items[i], NULL, NULL))
                 TRY(note_event(r, &events->items[i], step));
+        for (int n = 0; n < r->list->count; n++) any |= r->last[n] >= 0;
         take_step(r, step);
     }
+    if (!any)
+        FAIL(ERR_FORMAT, "%s: no step has a span of an instruction; expected a "
+                         "file of `lockstep train --trace`", r->path);
     return OK;
 }
 

@@ -374,6 +374,15 @@ expect "verify of too many ranks" 78 \
     "ranks=4294967298 mesh.data=2: a layout of verify has 1 to 64" \
     verify config.yaml --layouts layouts.txt --steps 1
 
+for dur in 0 -3 1e308 5; do
+    words="a span of"
+    [ $dur != 5 ] || words="no step has a span of an instruction"
+    echo '{"traceEvents": [{"name": "step", "cat": "outline", "tid": 0, "ts": 0,' \
+        "\"dur\": $dur}]}" >damaged.json
+    expect "a trace of a step that took $dur us" 65 "damaged.json: $words" \
+        simulate config.yaml --machine cpu --replay damaged.json
+done
+
 # --- numbers that explode ---
 refused "a gradient that overflows" 76 "is not finite" --set train.steps=100 \
     --set optimizer.warmup=0 --set optimizer.schedule=constant \
