@@ -40,6 +40,7 @@ static const struct work_row work_rows[] = {
     {WORK_ADD, "add", {64, 256, 768}, {512, 2048}, OPERAND(0)},
     {WORK_LOSS, "cross_entropy", {256, 4096}, {256, 1024}, 0},
     {WORK_UPDATE, "adamw", {1}, {65536, 1048576}, ~0u},
+    {WORK_SQUARES, "sum_squares", {1}, {65536, 1048576}, ~0u},
 };
 
 enum { WORK_ROWS = sizeof work_rows / sizeof *work_rows, WAYS = 2, TYPES = 2 };
@@ -73,6 +74,7 @@ static struct bench_case job_of(const struct work_row *row, int64_t rows,
         job.size[3] = rows * width * 3 / 2; /* values beside them */
     } else {
         job.size[0] = rows;
+        if (row->work == WORK_SQUARES) job.size[2] = 1; /* means */
         if (row->work != WORK_UPDATE) job.size[1] = width;
     }
     return job;

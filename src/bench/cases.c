@@ -273,7 +273,9 @@ static status sum_rows_run(const struct kernels *k, struct stream *stream,
 static status sum_squares_run(const struct kernels *k, struct stream *stream,
                               struct operands *o)
 {
-    return k->sum_squares(stream, &o->doubles[0], o->t[1], 1);
+    /* A step takes means; those of this factor stay as they are for long. */
+    return k->sum_squares(stream, &o->doubles[0], o->t[1],
+                          o->segment > 0 ? 1 - 0x1p-24 : 1);
 }
 
 /* Reads once, writes next to nothing. */
@@ -284,12 +286,14 @@ static void sums_prepare(struct operands *o, const int64_t *s)
     o->bytes /= 2;
 }
 
-/* Gradients of parameters, which are never narrow. */
+/* Gradients of parameters, which are never narrow; s[2]: of their means, which
+ * take their place. */
 static void squares_prepare(struct operands *o, const int64_t *s)
 {
+    o->segment = s[2];
     o->t[1] = case_operand_real(o, s[0], s[1]);
-    o->flops = 2.0 * (double)(s[0] * s[1]);
-    o->bytes = 4.0 * (double)(s[0] * s[1]);
+    o->flops = (s[2] > 0 ? 3.0 : 2.0) * (double)(s[0] * s[1]);
+    o->bytes = (s[2] > 0 ? 8.0 : 4.0) * (double)(s[0] * s[1]);
 }
 
 static void exponential_prepare(struct operands *o, const int64_t *s)

@@ -355,10 +355,13 @@ void cut_roots(const struct cut *cut, struct node_stack *roots)
     }
 }
 
-int node_limit(const struct cut *cut, bool takes_left)
+/* A step's nodes need these. */
+struct node_needs { int buffers; int64_t adds; };
+
+static struct node_needs node_needs(const struct cut *cut, bool takes_left)
 {
     struct node_stack stack = {0};
-    int limit = 0;
+    struct node_needs needs = {0, 0};
 
     for (int64_t i = 0; i < cut->micro_batches; i++) {
         struct addend_cursor cursor = {0};
@@ -368,10 +371,20 @@ int node_limit(const struct cut *cut, bool takes_left)
 
         while (addend_next(cut, i, &cursor, &addend)) {
             node_begin(&stack, cut, &addend, takes_left, &buffer, &left);
-            if (buffer + 1 > limit) limit = buffer + 1;
+            if (buffer + 1 > needs.buffers) needs.buffers = buffer + 1;
             node_end(&stack, &addend, left);
-            while (node_merge(&stack, cut, &buffer, &right)) continue;
+            while (node_merge(&stack, cut, &buffer, &right)) needs.adds++;
         }
     }
-    return limit;
+    return needs;
+}
+
+int node_limit(const struct cut *cut, bool takes_left)
+{
+    return node_needs(cut, takes_left).buffers;
+}
+
+int64_t node_adds(const struct cut *cut, bool takes_left)
+{
+    return node_needs(cut, takes_left).adds;
 }

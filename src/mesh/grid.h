@@ -143,5 +143,7 @@ bool node_merge(struct node_stack *stack, const struct cut *cut, int *left,
 void cut_roots(const struct cut *cut, struct node_stack *roots);
 /* Buffers a step needs: the most that are alive at once. */
 int node_limit(const struct cut *cut, bool takes_left);
+/* How often in a step the owner adds one buffer to another. */
+int64_t node_adds(const struct cut *cut, bool takes_left);
 
 #endif

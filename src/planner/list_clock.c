@@ -61,6 +61,21 @@ static void product_of(const struct cost *cost, const struct step *step,
         cost_worked(cost, &(struct worked){WORK_LOSS, 8 * m * n, m, n}, out);
 }
 
+/* F of a head makes nothing. B makes logits and losses, and W, where it does
+ * not follow at once, makes them once more (nn/head.c). */
+static void head_of(const struct cost *cost, const struct stage *stage,
+                    const struct event *event, struct spent *out)
+{
+    const struct program *p = &stage->program;
+    const struct step *step = &p->steps[event->step];
+
+    if (event->pass == PASS_FORWARD) return;
+    if (event->pass == PASS_BACKWARD_INPUT ||
+        stage->frame.mode == BACKWARD_SPLIT)
+        product_of(cost, step, p, 0, PASS_FORWARD, out);
+    product_of(cost, step, p, 0, event->pass, out);
+}
+
 /* Experts that ranks divide have both of their matrices in one step; what
  * follows the matrix elsewhere is a vector. */
 static bool has_second(const struct step *step, const struct program *p)
@@ -119,11 +134,12 @@ static void event_cost(const struct cost *cost, const struct stage *stage,
     const struct step_cost forward = step->layer->cost(step, p);
     const bool back = event->pass == PASS_BACKWARD_INPUT;
 
-    if (step->layer->kind == LAYER_LINEAR ||
-        step->layer->kind == LAYER_DOWN ||
-        step->layer->kind == LAYER_HEAD ||
-        ((step->layer->kind == LAYER_EXPERTS ||
-          step->layer->kind == LAYER_ROUTER) && step->param[0] >= 0)) {
+    if (step->layer->kind == LAYER_HEAD) {
+        head_of(cost, stage, event, out);
+    } else if (step->layer->kind == LAYER_LINEAR ||
+               step->layer->kind == LAYER_DOWN ||
+               ((step->layer->kind == LAYER_EXPERTS ||
+                 step->layer->kind == LAYER_ROUTER) && step->param[0] >= 0)) {
         product_of(cost, step, p, 0, event->pass, out);
         if (has_second(step, p)) {
             product_of(cost, step, p, 1, event->pass, out);
@@ -188,7 +204,9 @@ static void arithmetic(struct costing *c)
         c->spent.seconds[CAUSE_UPDATE] += c->spent.seconds[CAUSE_MEMORY];
         c->spent.seconds[CAUSE_MEMORY] = 0;
     } else if (i->kind == DO_BLOCKS) {
-        cost_moved(cost, 4 * owned(c) * share(c), &c->spent);
+        cost_worked(cost, &(struct worked){ /* means take their place */
+            WORK_SQUARES, 8 * owned(c) * share(c), owned(c) * share(c), 1},
+            &c->spent);
     } else if (i->kind == DO_MERGE) {
         cost_moved(cost, 12 * owned(c) * share(c), &c->spent);
     } else {
@@ -346,13 +364,18 @@ static status price_event(struct costing *c, const struct stage *stage,
                           struct list_clock_event *out)
 {
     const struct spent before = c->spent;
-    const struct cost *cost = c->walk->cost;
+    const struct list_clock *w = c->walk;
+    const struct cost *cost = w->cost;
+    const struct event *event = &stage->frame.events[one->first_event];
 
     if (out->known) return OK;
     c->spent = (struct spent){.guessed = 0};
     c->travelling = 0;
-    event_cost(cost, stage, &stage->frame.events[one->first_event],
-               &c->spent);
+    event_cost(cost, stage, event, &c->spent);
+    if (event->pass == PASS_BACKWARD_WEIGHT)
+        list_add_leaves(cost, &w->prices[w->priced[one->chunk]].adds,
+                        &stage->program.steps[event->step], &stage->program,
+                        &c->spent);
     cost_started(cost, 1, &c->spent);
     TRY(list_traffic(c->pipeline, one, visit, c));
     *out = (struct list_clock_event){cost->layout->context == 1, c->spent,
@@ -593,7 +616,8 @@ static status open_prices(struct list_clock *w, const struct stage *stage,
     TRY(memory_take((size_t)stage->frame.event_count + 1,
                     sizeof(struct list_clock_event), &memory));
     w->prices[w->price_count++] = (struct list_clock_prices){
-        stage->borrowed ? stage->frame.events : NULL, memory};
+        stage->borrowed ? stage->frame.events : NULL, memory, {{{0}}}};
+    leaf_adds_of(&stage->program, &w->prices[*which].adds);
     return OK;
 }
 

@@ -12,6 +12,7 @@
 #include "planner/steps.h"
 #include "planner/expert_travel.h"
 #include "planner/known_costs.h"
+#include "planner/list_leaves.h"
 
 enum { WALK_CHUNKS = 64, /* stages of a rank; others share */
        WALK_SUMS = 48 /* of events, that are kept */ };
@@ -26,6 +27,7 @@ struct list_clock_event {
 struct list_clock_prices {
     const struct event *of;    /* borrowed; NULL: of no other stage */
     struct list_clock_event *items; /* owned */
+    struct leaf_adds adds;
 };
 
 /* Events [first, last) of prices `of`, added up. */

@@ -11,7 +11,7 @@
 const char *const product_kind_names[PRODUCT_KINDS] = {"nt", "nn", "tn"};
 const char *const work_names[WORKS] = {
     "attention", "attention_back", "norm", "norm_back", "gate", "gate_back",
-    "rotate", "add", "loss", "update"};
+    "rotate", "add", "loss", "update", "squares"};
 
 const struct constant_row constant_rows[M_CONSTANTS] = {
     [M_DEVICES] = {"devices", "", "devices of a node", 1, 1 << 16},

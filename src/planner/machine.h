@@ -74,7 +74,7 @@ struct measured_product {
 enum work {
     WORK_ATTENTION, WORK_ATTENTION_BACK, /* width: of a head; rows: keys */
     WORK_NORM, WORK_NORM_BACK, WORK_GATE, WORK_GATE_BACK, WORK_ROTATE,
-    WORK_ADD, WORK_LOSS, WORK_UPDATE, WORKS
+    WORK_ADD, WORK_LOSS, WORK_UPDATE, WORK_SQUARES, WORKS
 };
 extern const char *const work_names[WORKS];
 /* One call of it, of rows of `width` elements, timed with all ranks active. */

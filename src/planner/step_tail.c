@@ -237,7 +237,9 @@ static status add_update(struct tail *t, int rank)
     const struct layout *l = cost->layout;
     const double *v = cost->machine->value;
     const double mine = tail_states(cost, rank);
-    const double seconds = layout_update_bytes(l) * mine /
+    /* Lockstep's mean gradients take the place of sums before the norm. */
+    const double squared = l->as == AS_LOCKSTEP ? 8 : 0;
+    const double seconds = (layout_update_bytes(l) + squared) * mine /
                            (v[M_MEMORY_RATE] * v[M_MEMORY]);
     struct tail_item item = {ITEM_UPDATE, CLOCK_COMPUTE, CAUSE_UPDATE, seconds,
                              cost->machine->mark[M_MEMORY] == MARK_ASSUMED

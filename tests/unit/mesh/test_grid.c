@@ -52,6 +52,7 @@ static uint64_t walk(const struct cut *cut, bool takes_left)
     struct node_stack stack = {0};
     uint64_t buffers[BUFFERS] = {0};
     const int limit = node_limit(cut, takes_left);
+    int64_t adds = 0;
 
     CHECK(limit <= BUFFERS);
     for (int64_t i = 0; i < cut->micro_batches; i++) {
@@ -68,11 +69,14 @@ static uint64_t walk(const struct cut *cut, bool takes_left)
 
             buffers[buffer] = left ? meet(buffers[buffer], value) : value;
             node_end(&stack, &addend, left);
-            while (node_merge(&stack, cut, &into, &from))
+            while (node_merge(&stack, cut, &into, &from)) {
                 buffers[into] = meet(buffers[into], buffers[from]);
+                adds++;
+            }
         }
     }
     EQUAL_INT(stack.count, 1);
+    EQUAL_INT(node_adds(cut, takes_left), adds);
     return buffers[0];
 }
 
@@ -95,6 +99,24 @@ TEST(any_number_of_leaves_is_one_tree)
                 CHECK(walk(&cut, true) == expected);
             }
         }
+}
+
+/* Eight leaves that come one by one meet in seven adds; where a product starts
+ * from the sibling of its own leaf, in three. It cannot where a leaf comes in
+ * parts. */
+TEST(products_add_every_second_leaf_themselves)
+{
+    struct cut cut = {.data_leaves = 8, .sequences_per_leaf = 2, .length = 4,
+                      .micro_batch = 2, .micro_batches = 8};
+
+    EQUAL_INT(node_adds(&cut, false), 7);
+    EQUAL_INT(node_adds(&cut, true), 3);
+    cut.micro_batch = 1;
+    cut.micro_batches = 16;
+    EQUAL_INT(node_adds(&cut, true), 7);
+    cut.micro_batch = 16;
+    cut.micro_batches = 1;
+    EQUAL_INT(node_adds(&cut, true), 0);
 }
 
 TEST(the_most_leaves_fit_the_stack)
@@ -232,6 +254,7 @@ TEST(roots_are_those_of_the_sums)
 }
 
 TEST_MAIN(roots_are_those_of_the_sums, any_number_of_leaves_is_one_tree,
+          products_add_every_second_leaf_themselves,
           the_most_leaves_fit_the_stack,
           ranks_that_cut_the_leaves_keep_the_tree,
           scalars_meet_in_the_same_tree,

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* list_leaves.c - sums of gradients over micro-batches. */
+#include "planner/list_leaves.h"
+
+#include "nn/gradient.h"
+
+void leaf_adds_of(const struct program *program, struct leaf_adds *out)
+{
+    *out = (struct leaf_adds){{{0}}};
+    if (program->sums.integer) return; /* those are added as they come */
+    for (int head = 0; head < 2; head++) {
+        const struct cut cut = program_cut(program, head);
+
+        for (int takes = 0; takes < 2; takes++)
+            out->each[head][takes] =
+                (double)node_adds(&cut, takes && !cut.shared) /
+                (double)cut.micro_batches;
+    }
+}
+
+void list_add_leaves(const struct cost *cost, const struct leaf_adds *adds,
+                     const struct step *step, const struct program *p,
+                     struct spent *out)
+{
+    for (int i = 0; i < step_uses(step); i++) {
+        const int at = step_use(step, i).use;
+        const struct use_info *use = &p->uses[at < 0 ? 0 : at];
+
+        if (at < 0 || use->vector || !gradient_made(p, at)) continue;
+        const struct param *param = &p->params.items[use->param];
+        const double rows = (double)(use->rows > 0 ? use->rows : param->rows);
+        const double width = (double)param->cols;
+        const double times = adds->each[use->head][!use->scatter];
+
+        if (times > 0)
+            cost_worked(cost, &(struct worked){
+                WORK_ADD, times * 3 * 4 * rows * width, rows, width}, out);
+    }
+}
