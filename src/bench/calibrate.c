@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -154,9 +155,35 @@ status calibrate_job(struct calibration *c, const struct bench_case *job,
             ? run_threaded(c, job, &found[0], &found[1])
             : calibrate_run(c, job, c->request->ranks, &found[0], &found[1]));
     c->pace.found = found[0];
+    c->pace.threaded = threads > 1;
     if (found[0] >= *seconds) return OK;
     *seconds = found[0];
     *sigma = found[1];
+    return OK;
+}
+
+/* Rows of several threads that met far cores in every round are timed again
+ * when the cores are near each other, if that is soon. */
+static status sweep_far(struct calibration *c, const struct sweep *sweep)
+{
+    const struct timespec pause = {0, 20000000};
+    const double until = probe_now_s() + sweep->seconds;
+
+    for (int row = 0; row < *sweep->rows && probe_now_s() < until;) {
+        bool near = false;
+
+        if (!pace_is_far(c, row, *sweep->rows)) {
+            row++;
+            continue;
+        }
+        TRY(pace_look(c, &near));
+        if (near) {
+            TRY(sweep->measure(c, row));
+            TRY(pace_replace(c, row));
+        } else {
+            nanosleep(&pause, NULL);
+        }
+    }
     return OK;
 }
 
@@ -185,6 +212,7 @@ status calibrate_sweep(struct calibration *c, struct sweep *sweep)
         }
         last = probe_now_s() - before;
     }
+    TRY(sweep_far(c, sweep));
     pace_settle(c, *sweep->rows);
     return OK;
 }

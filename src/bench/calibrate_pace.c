@@ -45,11 +45,23 @@ static double exchange_now(const struct calibration *c)
     return seconds > 0 || c->request->ranks < 2 ? seconds : INFINITY;
 }
 
+/* The pace and the exchange now. */
+static status look(struct calibration *c)
+{
+    struct pacing *p = &c->pace;
+    double seconds = 0;
+
+    TRY(pace_burst(c, &seconds));
+    p->last = math_log(seconds);
+    p->exchange_s = exchange_now(c);
+    if (p->near_s <= 0 || p->exchange_s < p->near_s) p->near_s = p->exchange_s;
+    return OK;
+}
+
 status pace_begin(struct calibration *c, int rows)
 {
     struct pacing *p = &c->pace;
     void *memory = NULL;
-    double seconds = 0;
 
     p->count = 0;
     p->most = rows * CALIBRATE_ROUNDS;
@@ -60,37 +72,74 @@ status pace_begin(struct calibration *c, int rows)
                          &memory));
     p->nearest = memory;
     if (c->request == NULL) return OK; /* of a test: its rows have no jobs */
-    TRY(pace_burst(c, &seconds));
-    p->last = math_log(seconds);
-    p->exchange_s = exchange_now(c);
+    return look(c);
+}
+
+/* The row at hand, between the latest look and another one. */
+static status sample(struct calibration *c, struct paced *out)
+{
+    struct pacing *p = &c->pace;
+    const double before = p->last, exchange = p->exchange_s;
+
+    TRY(look(c));
+    *out = (struct paced){
+        math_log(p->found), (before + p->last) / 2,
+        exchange > p->exchange_s ? exchange : p->exchange_s, p->threaded,
+        false};
     return OK;
 }
 
 status pace_note(struct calibration *c)
 {
     struct pacing *p = &c->pace;
-    const double before = p->last, exchange = p->exchange_s;
-    double after = 0;
 
     CHECK(p->count < p->most);
     if (c->request == NULL) return OK;
-    TRY(pace_burst(c, &after));
-    p->last = math_log(after);
-    p->exchange_s = exchange_now(c);
-    p->samples[p->count++] = (struct paced){
-        math_log(p->found), (before + p->last) / 2,
-        exchange > p->exchange_s ? exchange : p->exchange_s, false};
+    TRY(sample(c, &p->samples[p->count]));
+    p->count++;
     return OK;
 }
 
-/* Rounds while cores were far from each other do not count where a row has
- * others. Few rows that have none do no harm: the middle one tells what the
- * table holds for. */
-static void leave_out_far(struct pacing *p)
+static bool is_far(const struct paced *sample, double near_s)
 {
+    return sample->threaded && near_s > 0 &&
+           sentinel_is_far(sample->exchange_s / near_s);
+}
+
+bool pace_is_far(const struct calibration *c, int row, int rows)
+{
+    const struct pacing *p = &c->pace;
+
+    for (int i = row; i < p->count; i += rows)
+        if (!is_far(&p->samples[i], p->near_s)) return false;
+    return row < p->count;
+}
+
+status pace_look(struct calibration *c, bool *near)
+{
+    TRY(look(c));
+    *near = !sentinel_is_far(c->pace.exchange_s / c->pace.near_s);
+    return OK;
+}
+
+status pace_replace(struct calibration *c, int row)
+{
+    return sample(c, &c->pace.samples[row]);
+}
+
+/* Rounds of several threads while their cores were far from each other do not
+ * count where a row has others. Few rows that have none do no harm: the middle
+ * one tells what the table holds for. */
+static void leave_out_far(struct calibration *c)
+{
+    struct pacing *p = &c->pace;
     double middle;
 
+    for (int i = 0; i < p->count; i++)
+        if (p->near_s <= 0 || p->samples[i].exchange_s < p->near_s)
+            p->near_s = p->samples[i].exchange_s;
     for (int row = 0; row < p->rows; row++) {
+        const bool all = pace_is_far(c, row, p->rows);
         double nearest = INFINITY;
 
         for (int i = row; i < p->count; i += p->rows)
@@ -98,8 +147,8 @@ static void leave_out_far(struct pacing *p)
                 nearest = p->samples[i].exchange_s;
         p->nearest[row] = nearest;
         for (int i = row; i < p->count; i += p->rows)
-            p->samples[i].far = nearest > 0 &&
-                sentinel_is_far(p->samples[i].exchange_s / nearest);
+            p->samples[i].far = is_far(&p->samples[i],
+                                       all ? nearest : p->near_s);
     }
     middle = median_take(p->nearest, p->rows);
     if (middle > p->middle_s && middle < INFINITY) p->middle_s = middle;
@@ -172,7 +221,7 @@ void pace_settle(struct calibration *c, int rows)
 
     p->rows = rows;
     if (p->count == 0) return;
-    leave_out_far(p);
+    leave_out_far(c);
     fit(p);
     for (int i = 0; i < p->count; i++) usual += p->samples[i].pace / p->count;
     if (p->usual == 0) p->usual = usual;

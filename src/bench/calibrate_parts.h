@@ -47,20 +47,22 @@ struct worker {
 
 /* Logarithms of seconds: of a row, of the pace at that moment. And how long an
  * exchange took then (base/threads_exchange.h), in seconds; it may have been
- * too long to count. */
+ * too long to count, where several threads did the work together. */
 struct paced {
     double seconds, pace, exchange_s;
-    bool far;
+    bool threaded, far;
 };
 
 struct pacing {
     double usual;            /* that all rows are brought to; 0: not yet */
     double last;             /* the latest */
     double exchange_s;       /* the latest */
+    double near_s;           /* the least of all; 0: none yet */
     double *nearest;         /* the exchange in the nearest round of each row */
     double middle_s;         /* that of the middle row; the longest of all
                               * tables */
-    double found;            /* seconds of the row at hand */
+    double found;            /* seconds of the row at hand, */
+    bool threaded;           /* which one rank with several threads made */
     struct paced *samples;   /* of the table at hand: round by round, all its
                               * rows */
     int count, most, rows;
@@ -124,6 +126,12 @@ status pace_burst(struct calibration *c, double *seconds);
  * all of them are known: how they follow the pace, and the seconds of each. */
 status pace_begin(struct calibration *c, int rows);
 status pace_note(struct calibration *c);
+/* A row of several threads had far cores in all its rounds; the cores are near
+ * each other now; the row was timed once more, which takes the place of its
+ * first round. */
+bool pace_is_far(const struct calibration *c, int row, int rows);
+status pace_look(struct calibration *c, bool *near);
+status pace_replace(struct calibration *c, int row);
 void pace_settle(struct calibration *c, int rows);
 double pace_row(const struct calibration *c, int row);
 /* Sweeps a table in rounds of about `seconds` together, which may take `most`:

@@ -76,7 +76,8 @@ TEST(rows_are_brought_to_one_pace)
 
             pace = math_log(2e-4) + 0.7 * (double)draw_share(&state);
             c.pace.samples[c.pace.count++] = (struct paced){
-                seconds + power * (pace - math_log(3e-4)), pace, 0, false};
+                seconds + power * (pace - math_log(3e-4)), pace, 0, false,
+                false};
         }
     c.pace.usual = math_log(3e-4);
     pace_settle(&c, ROWS);
@@ -87,11 +88,11 @@ TEST(rows_are_brought_to_one_pace)
     arena_free(&c.arena);
 }
 
-/* Rounds while cores were far from each other do not count, except in a row
- * that has no others. */
+/* Rounds of several threads while their cores were far from each other do not
+ * count, except in a row that has no others; one thread does not mind. */
 TEST(rounds_of_far_cores_do_not_count)
 {
-    enum { ROWS = 6, ALONE = 4 };
+    enum { ROWS = 6, ALONE = 4, WITHOUT = 2 };
     const double near = 1e-7, far = 5e-7;
     struct calibration c = {0};
 
@@ -100,11 +101,16 @@ TEST(rounds_of_far_cores_do_not_count)
     for (int round = 0; round < CALIBRATE_ROUNDS; round++)
         for (int row = 0; row < ROWS; row++) {
             const bool is_far = row == ALONE || round > 0;
+            const bool slow = is_far && row != WITHOUT;
 
             c.pace.samples[c.pace.count++] = (struct paced){
-                math_log((is_far ? 1.3e-3 : 1e-3) * (1 + row)), 0,
-                is_far ? far : near, false};
+                math_log((slow ? 1.3e-3 : 1e-3) * (1 + row)), 0,
+                is_far ? far : near, row != WITHOUT, false};
         }
+    CHECK(!pace_is_far(&c, 0, ROWS)); /* nobody has seen near cores yet */
+    c.pace.near_s = near;
+    for (int row = 0; row < ROWS; row++)
+        CHECK(pace_is_far(&c, row, ROWS) == (row == ALONE));
     pace_settle(&c, ROWS);
     CHECK(c.pace.rest < 1e-6 && c.pace.middle_s == near);
     for (int row = 0; row < ROWS; row++) {
