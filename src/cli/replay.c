@@ -230,7 +230,7 @@ static double set_step(const struct replay_trace *readers, int ranks, int step)
 static status replay_steps(struct replayed *out, struct steps *steps,
                            const struct replay_trace *readers)
 {
-    const struct clock_rules rules = {1, 1, NULL, NULL, NULL, NULL};
+    const struct clock_rules rules = {1, 1, NULL, NULL, NULL, NULL, 0};
     const int ranks = steps->lists.ranks, count = readers[0].steps;
 
     for (int rank = 1; rank < ranks; rank++)

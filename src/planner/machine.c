@@ -89,6 +89,8 @@ static const double usual[M_CONSTANTS] = {
 /* The share of h100 was fitted on clusters with EFA and RoCE, too. */
 #define NCCL_PORTS "46 to 48 GB/s of 50, which NCCL's maintainers expect of "  \
                    "such ports (NVIDIA/nccl-tests, issue 290)"
+#define SHARED_CORES "assumed; two cores of an AMD EPYC had 1.87 and 1.99, "  \
+                     "1.74 and 1.88 (lockstep calibrate, 2026-11-30)"
 #define REPORTED "what PyTorch reports of such a device, less 0.5 GiB that a " \
                  "process needs for itself"
 
@@ -180,8 +182,9 @@ const struct machine_preset machine_presets[] = {
       [M_DISK_RATE] = 4e8, [M_GEMM_HALF] = 8, [M_ATTENTION] = 0.25,
       [M_LAUNCH] = 1e-6, [M_GAP] = 1e-9, [M_STEP] = 1e-4,
       [M_LINK_LATENCY] = 2e-6,
-      [M_NIC_LATENCY] = 5e-5, [M_NOISE] = 0.03, [M_WATTS] = 8},
-     {NULL}},
+      [M_NIC_LATENCY] = 5e-5, [M_COMPUTE_BESIDE] = 1.9, [M_COMM_BESIDE] = 1.8,
+      [M_NOISE] = 0.03, [M_WATTS] = 8},
+     {[M_COMPUTE_BESIDE] = SHARED_CORES, [M_COMM_BESIDE] = SHARED_CORES}},
 };
 const int machine_preset_count =
     (int)(sizeof machine_presets / sizeof *machine_presets);
@@ -210,6 +213,7 @@ void machine_from_preset(struct machine *machine,
     *machine = (struct machine){0};
     arena_init(&machine->arena, "machine", 0);
     snprintf(machine->name, sizeof machine->name, "%s", preset->name);
+    machine->cores = strcmp(preset->name, "cpu") == 0;
     for (int i = 0; i < M_CONSTANTS; i++) {
         const bool own = preset->value[i] != 0;
         const char *apart = preset->apart[i];

@@ -115,6 +115,7 @@ enum { MACHINE_NAME_BYTES = 64, MACHINE_KEY_BYTES = 160 };
 struct machine {
     char name[MACHINE_NAME_BYTES];
     char key[MACHINE_KEY_BYTES]; /* of the machine it was measured on; "" */
+    bool cores;          /* devices are cores: a rank's messages need its own */
     double value[M_CONSTANTS];
     enum mark mark[M_CONSTANTS];
     const char *source[M_CONSTANTS]; /* borrowed or the arena's */

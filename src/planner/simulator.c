@@ -208,6 +208,15 @@ static void share_ports(struct clock *c)
     c->out->divided++;
 }
 
+/* How many times longer beside something else, where messages are inside a
+ * node or leave it. */
+static double beside_of(const struct clock *c, double times, bool leaves)
+{
+    const double wire = c->rules->wire;
+
+    return leaves && wire > 0 ? 1 + (times - 1) * wire : times;
+}
+
 /* How fast the active instruction of a resource goes beside the others. */
 static double rate_of(const struct clock *c, const struct resource_state *mine,
                       int resource, const struct rank_active *active)
@@ -217,10 +226,12 @@ static double rate_of(const struct clock *c, const struct resource_state *mine,
 
     if (resource == CLOCK_COMPUTE)
         return active->talk[1] + active->talk[2] > 0
-                   ? 1 / c->rules->compute_beside : 1;
+                   ? 1 / beside_of(c, c->rules->compute_beside,
+                                   active->talk[1] == 0) : 1;
     if (ports == 0) return 1;
     const double beside =
-        mine[CLOCK_COMPUTE].active >= 0 ? c->rules->comm_beside : 1;
+        mine[CLOCK_COMPUTE].active >= 0
+            ? beside_of(c, c->rules->comm_beside, ports == 2) : 1;
 
     if (ports == 2 && nodes != NULL)
         return c->flows[c->flow_of[mine - c->resources + resource]].rate /

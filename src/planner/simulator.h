@@ -74,6 +74,8 @@ struct clock_rules {
     const double *messages;  /* share of them in what the compute resource does,
                               * of each kind; NULL: none */
     const struct clock_nodes *nodes;    /* NULL: no node has two lists */
+    double wire;             /* share of that effect which messages between
+                              * nodes have; 0: all of it */
 };
 
 struct clock_result {

@@ -7,7 +7,7 @@
 #include "schedule/build.h"
 #include "tests/test.h"
 
-static const struct clock_rules alone = {1, 1, NULL, NULL, NULL, NULL};
+static const struct clock_rules alone = {1, 1, NULL, NULL, NULL, NULL, 0};
 
 static int32_t put(struct timed_list *list, int resource, int ports, double s)
 {
@@ -32,7 +32,7 @@ TEST(contention_is_piecewise)
 {
     struct timed_lists lists;
     struct clock_result result;
-    const struct clock_rules rules = {1.5, 2, NULL, NULL, NULL, NULL};
+    const struct clock_rules rules = {1.5, 2, NULL, NULL, NULL, NULL, 0};
 
     IS_OK(timed_lists_begin(&lists, 1));
     put(&lists.lists[0], CLOCK_COMPUTE, 0, 4);
@@ -41,6 +41,28 @@ TEST(contention_is_piecewise)
     CHECK(near(lists.lists[0].items[1].end, 4));
     CHECK(near(result.end, 4 + (4 - 4 / 1.5)));
     timed_lists_free(&lists);
+}
+
+/* Messages over a wire leave the core to others for most of their time: they
+ * slow down what is beside them by a fifth of that, and so does it them. */
+TEST(messages_between_nodes_need_less_of_a_core)
+{
+    const struct clock_rules rules = {1.5, 2, NULL, NULL, NULL, NULL, 0.2};
+
+    for (int ports = 1; ports <= 2; ports++) {
+        const double sent = ports == 1 ? 4 : 2.4;
+        const double done = sent / (ports == 1 ? 1.5 : 1.1);
+        struct timed_lists lists;
+        struct clock_result result;
+
+        IS_OK(timed_lists_begin(&lists, 1));
+        put(&lists.lists[0], CLOCK_COMPUTE, 0, 4);
+        put(&lists.lists[0], CLOCK_DATA, ports, 2);
+        IS_OK(clock_run(&lists, &rules, &result));
+        CHECK(near(lists.lists[0].items[1].end, sent));
+        CHECK(near(result.end, sent + (4 - done)));
+        timed_lists_free(&lists);
+    }
 }
 
 /* Two messages over the same ports have half of them each; over other ports
@@ -67,7 +89,7 @@ static void eight_messages(struct timed_lists *lists, int ports, double *ends)
 {
     int32_t of[16];
     const struct clock_nodes nodes = {of, 2, 1, ports, 1};
-    const struct clock_rules rules = {1, 1, NULL, NULL, NULL, &nodes};
+    const struct clock_rules rules = {1, 1, NULL, NULL, NULL, &nodes, 0};
     struct clock_result result;
 
     IS_OK(timed_lists_begin(lists, 16));
@@ -115,7 +137,7 @@ TEST(a_list_stands_for_all_of_its_ranks)
 {
     static const int32_t of[] = {0, 0, 0, 0, 1, 1, 1, 1};
     const struct clock_nodes nodes = {of, 2, 2, 2, 1};
-    const struct clock_rules rules = {1, 1, NULL, NULL, NULL, &nodes};
+    const struct clock_rules rules = {1, 1, NULL, NULL, NULL, &nodes, 0};
     struct timed_lists lists;
     struct clock_result result;
 
@@ -139,7 +161,7 @@ TEST(a_slow_rank_is_slow)
     struct timed_lists lists;
     struct clock_result result;
     const double slow[] = {1, 3};
-    const struct clock_rules rules = {1, 1, slow, NULL, NULL, NULL};
+    const struct clock_rules rules = {1, 1, slow, NULL, NULL, NULL, 0};
 
     IS_OK(timed_lists_begin(&lists, 2));
     put(&lists.lists[0], CLOCK_COMPUTE, 0, 2);
@@ -159,7 +181,7 @@ TEST(a_slow_link_slows_messages_inside_a_pass)
     struct timed_lists lists;
     struct clock_result result;
     const double slow[] = {2}, slow_link[] = {5}, messages[] = {0.5};
-    const struct clock_rules rules = {1, 1, slow, slow_link, messages, NULL};
+    const struct clock_rules rules = {1, 1, slow, slow_link, messages, NULL, 0};
 
     IS_OK(timed_lists_begin(&lists, 1));
     put(&lists.lists[0], CLOCK_COMPUTE, 0, 2);
@@ -296,7 +318,7 @@ static void check_order(const struct timed_lists *lists)
 
 TEST(random_lists_keep_the_rules)
 {
-    const struct clock_rules rules = {1.1, 1.3, NULL, NULL, NULL, NULL};
+    const struct clock_rules rules = {1.1, 1.3, NULL, NULL, NULL, NULL, 0};
 
     for (uint64_t seed = 1; seed <= 400; seed++) {
         struct timed_lists lists;
@@ -321,7 +343,8 @@ TEST(random_lists_on_shared_nodes_keep_the_rules)
     for (uint64_t seed = 103001; seed <= 103400; seed++) {
         const struct clock_nodes nodes = {of, 3, 1 + (int)(seed % 3),
                                           (double)(1 + seed % 4), 1};
-        const struct clock_rules rules = {1.1, 1.3, NULL, NULL, NULL, &nodes};
+        const struct clock_rules rules = {1.1, 1.3, NULL, NULL, NULL, &nodes,
+                                          0};
         struct timed_lists lists;
         struct clock_result first, second;
         int64_t sent = 0;
@@ -447,7 +470,7 @@ static void random_rules(struct drawn_rules *d, uint64_t seed)
     d->rules = (struct clock_rules){
         1 + (double)(draw_next(&state) % 9) / 8,
         1 + (double)(draw_next(&state) % 9) / 4, d->slow, d->slow_link,
-        NULL, NULL};
+        NULL, NULL, (double)(draw_next(&state) % 3) / 2};
 }
 
 static double last_end(const struct timed_lists *lists)
@@ -499,7 +522,8 @@ TEST(random_machines_keep_the_bounds)
     }
 }
 
-TEST_MAIN(contention_is_piecewise, ports_are_shared_fairly,
+TEST_MAIN(contention_is_piecewise,
+          messages_between_nodes_need_less_of_a_core, ports_are_shared_fairly,
           ranks_of_a_node_share_its_ports, a_list_stands_for_all_of_its_ranks,
           a_slow_rank_is_slow,
           a_slow_link_slows_messages_inside_a_pass, who_waits_for_ever_is_named,
