@@ -119,7 +119,7 @@ static void block_started(const struct cost *cost, struct passes *out)
         h->kernels * 1.5 * s->block.instructions + sums,
         h->kernels * s->block.product_kinds};
 
-    if (in_turn && starts > 0) experts_in_turn(cost, starts, out);
+    if (in_turn) experts_in_turn(cost, starts, out);
     for (int pass = 0; pass < COST_PASSES; pass++) {
         double *launch = &out->pass[pass].seconds[CAUSE_LAUNCH];
         const double host = h->host * kernels[pass] +

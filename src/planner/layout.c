@@ -595,6 +595,14 @@ static status check_recipe(const struct options *o, enum program_as as)
     return precision_parse(&recipe, name);
 }
 
+void layout_take(struct layout *l, const struct options *o)
+{
+    l->four_bits = layout_has_4_bits(o, l->as);
+    l->rows_straight = strcmp(o->moe.exchange, "flat") == 0;
+    l->tensor_scales = strcmp(o->numerics.recipe, "fp8-tensor") == 0;
+    l->overlap_tensor = o->tensor.overlap > 1 || o->tensor.domino;
+}
+
 status layout_from_options(struct layout *l,
                            const struct layout_request *request)
 {
@@ -620,11 +628,8 @@ status layout_from_options(struct layout *l,
     l->sequence_parallel = layout_divides_tokens(l);
     TRY(check_recipe(o, l->as));
     l->bits = layout_bits(o, l->as);
-    l->four_bits = layout_has_4_bits(o, l->as);
     l->stored = layout_stored(o, l->as);
-    l->rows_straight = strcmp(o->moe.exchange, "flat") == 0;
-    l->tensor_scales = strcmp(o->numerics.recipe, "fp8-tensor") == 0;
-    l->overlap_tensor = o->tensor.overlap > 1 || o->tensor.domino;
+    layout_take(l, o);
     l->threads = threads_of(l, o, request);
     if (l->as == AS_LOCKSTEP && layout_named_grid(o, &named))
         layout_know_grid(l, request->shape, named);

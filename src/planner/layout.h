@@ -99,6 +99,8 @@ int layout_ranks(const struct layout *layout);
 int layout_bits(const struct options *options, enum program_as as);
 /* Whether operands of all three have 4 bits there; their `bits` are 8. */
 bool layout_has_4_bits(const struct options *options, enum program_as as);
+/* Fields that options of kernels and messages set, whatever the axes are. */
+void layout_take(struct layout *layout, const struct options *options);
 /* Masters and states of Lockstep; zeroed for other programs. */
 struct stored layout_stored(const struct options *options, enum program_as as);
 /* Bytes of one state of a parameter. */

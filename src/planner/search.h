@@ -30,7 +30,7 @@ struct search_request {
     const struct ramp *ramp; /* borrowed: a layout must divide its batches,
                             * too; NULL: the batch stays the same */
     int bits;
-    bool four_bits;        /* as layout.h has it */
+    const struct options *options; /* borrowed: of layout_take; NULL: usual */
     struct stored stored;
     double max_memory;     /* bytes */
     enum objective objective;

@@ -494,9 +494,9 @@ static status list_branches(struct branches *branches,
                 .as = r->as, .shard = 1, .expert = 1, .tensor = t,
                 .context = c, .per_node = r->per_node, .batch = r->batch,
                 .threads = r->threads, .bits = r->bits,
-                .four_bits = r->four_bits,
                 .stored = r->stored};
 
+            if (r->options != NULL) layout_take(&l, r->options);
             layout_know_grid(&l, s, r->grid);
             TRY(each_expert(branches, r, &l));
         }

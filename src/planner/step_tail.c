@@ -55,15 +55,21 @@ double cost_weights(const struct cost *cost, enum collective op,
 }
 
 /* The seconds of a collective between the ranks that hold copies of a shard, if
- * any do. bytes: of all shards together. */
+ * any do. Bytes of all shards together: context ranks that divide the experts
+ * have no shards of each other's. */
 static double cost_between_copies(const struct cost *cost, enum collective op,
-                                  double bytes, double *guessed)
+                                  double dense_bytes, double expert_bytes,
+                                  double *guessed)
 {
     const struct layout *l = cost->layout;
+    const int shards = layout_shards(l);
 
     if (!l->whole_shards) return 0;
     return cost_collective(cost, op, group_of(l, CAUSE_DATA),
-                           bytes / layout_shards(l), guessed);
+                           dense_bytes / shards +
+                               expert_bytes / (l->expert_context ? l->shard
+                                                                 : shards),
+                           guessed);
 }
 
 double cost_reduction(const struct cost *cost, double dense_bytes,
@@ -82,7 +88,7 @@ double cost_reduction(const struct cost *cost, double dense_bytes,
     return cost_weights(cost, op, dense_bytes, expert_bytes, guessed) +
            cost_between_copies(cost, l->parts[1] ? COLLECTIVE_REDUCE_SCATTER
                                                  : COLLECTIVE_ALL_REDUCE,
-                               dense_bytes + expert_bytes, guessed);
+                               dense_bytes, expert_bytes, guessed);
 }
 
 double cost_messages(const struct cost *cost)
@@ -295,7 +301,8 @@ static status add_regather(struct tail *t, int rank)
             &guessed);
     if (l->parts[1])
         item.seconds += cost_between_copies(
-            cost, COLLECTIVE_ALL_GATHER, bytes * tail_parameters(cost, rank),
+            cost, COLLECTIVE_ALL_GATHER,
+            bytes * (tail_parameters(cost, rank) - experts), bytes * experts,
             &guessed);
     item.seconds += owners_tell(cost, &guessed);
     item.guessed = guessed;

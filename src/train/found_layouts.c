@@ -467,7 +467,7 @@ status found_run(struct found_layouts *h)
         .ramp = ramp_changes(&h->ramp) ? &h->ramp : NULL,
         .per_node = f->nodes > 0 ? f->ranks / f->nodes : devices,
         .bits = layout_bits(&f->set.values, f->as),
-        .four_bits = layout_has_4_bits(&f->set.values, f->as),
+        .options = &f->set.values,
         .stored = layout_stored(&f->set.values, f->as),
         .max_memory = f->max_memory > 0 ? f->max_memory
                                         : f->machine.value[M_MEMORY_BYTES],

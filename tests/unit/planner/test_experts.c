@@ -229,7 +229,58 @@ TEST(search_finds_expert_ranks)
     machine_free(&machine);
 }
 
-TEST_MAIN(routers_are_products, expert_ranks_divide_the_experts_alone,
+/* Context ranks divide shards of dense weights, or the experts: each copy of
+ * what is left sends as much of either. */
+TEST(copies_of_divided_experts_send_all_that_they_have)
+{
+    struct layout l = layout_with(8, 1);
+    struct machine machine;
+    struct shape shape;
+    double guessed = 0, divided, whole;
+
+    open_model(&shape);
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = "h100"}));
+    l.as = AS_TORCHTITAN;
+    l.context = 2;
+    l.shard = 4;
+    l.whole_shards = true;
+    const struct cost cost = {&machine, &shape, &l};
+
+    divided = cost_reduction(&cost, 0, 4e9, &guessed);
+    l.expert_context = true;
+    whole = cost_reduction(&cost, 0, 4e9, &guessed);
+    CHECK(whole > 1.3 * divided);
+    machine_free(&machine);
+}
+
+/* A rank has one expert and no others to start, but its few rows become narrow
+ * all the same before the host goes on. */
+TEST(rows_of_a_single_expert_become_narrow)
+{
+    struct layout l = layout_with(1, 8);
+    struct passes blocks, tensors;
+    struct machine machine;
+    struct shape shape;
+
+    open_model(&shape);
+    shape.sequence = 16;
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = "h100"}));
+    l.as = AS_MEGATRON_CORE;
+    l.bits = 8;
+    l.rows_straight = true;
+    const struct cost cost = {&machine, &shape, &l};
+
+    cost_block(&cost, &blocks);
+    l.tensor_scales = true;
+    cost_block(&cost, &tensors);
+    CHECK(tensors.pass[COST_F].seconds[CAUSE_LAUNCH] >
+          blocks.pass[COST_F].seconds[CAUSE_LAUNCH]);
+    machine_free(&machine);
+}
+
+TEST_MAIN(rows_of_a_single_expert_become_narrow,
+          copies_of_divided_experts_send_all_that_they_have,
+          routers_are_products, expert_ranks_divide_the_experts_alone,
           expert_ranks_exchange_tokens_and_reduce_less,
           folded_tensor_ranks_exchange_rows_instead_of_sums,
           folded_context_ranks_reduce_no_experts,

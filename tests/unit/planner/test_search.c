@@ -292,7 +292,29 @@ TEST(a_named_schedule_is_tried)
     machine_free(&machine);
 }
 
-TEST_MAIN(eight_chunks_are_tried, untried_layouts_are_named,
+/* A search takes what options say of kernels as a plan does. */
+TEST(options_of_kernels_hold_for_all_axes)
+{
+    struct layout l = {.as = AS_MEGATRON};
+    struct options_set set;
+
+    IS_OK(options_init(&set));
+    layout_take(&l, &set.values);
+    CHECK(!l.rows_straight && !l.tensor_scales && !l.four_bits);
+    CHECK(!l.overlap_tensor);
+    IS_OK(options_assign(&set, "moe.exchange=flat", ORIGIN_COMMAND_LINE));
+    IS_OK(options_assign(&set, "train.dtype=bfloat16", ORIGIN_COMMAND_LINE));
+    IS_OK(options_assign(&set, "numerics.recipe=fp8-tensor",
+                         ORIGIN_COMMAND_LINE));
+    IS_OK(options_assign(&set, "tensor.overlap=2", ORIGIN_COMMAND_LINE));
+    layout_take(&l, &set.values);
+    CHECK(l.rows_straight && l.tensor_scales && !l.four_bits);
+    CHECK(l.overlap_tensor);
+    options_free(&set);
+}
+
+TEST_MAIN(options_of_kernels_hold_for_all_axes,
+          eight_chunks_are_tried, untried_layouts_are_named,
           a_named_schedule_is_tried, nothing_faster_is_left_out,
           short_steps_tell_the_time_of_long_ones,
           the_nearest_of_a_family_is_found_with_any_limit)
