@@ -136,6 +136,30 @@ TEST(ranks_of_a_node_share_its_network)
     timed_lists_free(&steps.lists);
 }
 
+/* Three ranks, of which a node has two: its lists end with the last one. */
+TEST(the_last_node_may_have_fewer_ranks)
+{
+    const struct layout layout = {.pipe = 3, .data = 1, .shard = 1,
+                                  .context = 1, .expert = 1, .tensor = 1,
+                                  .per_node = 2};
+    struct steps steps;
+    struct state_copies c;
+
+    begin(&steps, 3);
+    for (int r = 0; r < 3; r++) add(&steps, r, COMPUTES, 0, 10);
+    for (int r = 0; r < 3; r++) add(&steps, r, NORM, 10, 11);
+    add(&steps, 2, TALKS, 1, 4);
+    steps.lists.lists[2].items[2].sender = 2; /* rank 1 */
+    place(&c, &steps, &layout, (double[]){2, 9}, 2);
+    EQUAL_INT(c.span_count, 5); /* two of node 0; two and one that waits */
+    CHECK(c.spans[0].first == 0 && c.spans[0].last == 1);
+    CHECK(c.spans[2].first == 2 && c.spans[2].last == 2);
+    CHECK(is_span(&c, 0, 0, 1, false) && is_span(&c, 1, 4, 5, false));
+    CHECK(is_span(&c, 3, 4, 10, false) && is_span(&c, 4, 10, 12, true));
+    state_copies_free(&c);
+    timed_lists_free(&steps.lists);
+}
+
 TEST(replicas_have_the_same_rows)
 {
     struct layout l = {.pipe = 2, .data = 2, .shard = 1, .context = 1,
@@ -181,6 +205,7 @@ TEST(a_copy_that_the_update_writes_costs_no_pass)
 
 TEST_MAIN(copies_wait_for_messages_of_the_step,
           a_pass_that_talks_for_half_of_its_time_leaves_the_other,
-          ranks_of_a_node_share_its_network, replicas_have_the_same_rows,
+          ranks_of_a_node_share_its_network,
+          the_last_node_may_have_fewer_ranks, replicas_have_the_same_rows,
           context_ranks_that_divide_experts_have_other_rows,
           a_copy_that_the_update_writes_costs_no_pass)
