@@ -3,6 +3,7 @@
 """prediction.py - how good `plan --time` is on the machine on which it runs.
 
     benchmarks/prediction.py [--program build/lockstep] [--out FILE.json]
+                             [--profile-out FILE.json]
                              [--seconds 10] [--steps 10] [--slices 8]
                              [--tries 2] [--regret]
                              [--dtype float32] [--recipe NAME] [--judged 8]
@@ -19,7 +20,8 @@ and beside each error that of the time that is not brought to that pace.
 The host of a virtual machine may move its cores apart for a while: a cache line
 then takes 500 ns instead of 110 from one to the other, and two threads take 25%
 longer for the same step. Slices in such a while do not count where there are at
-least three others (of three times as many, at most).
+least three others (of three times as many, at most), nor those beside which
+other processes (or other guests of the host) took more than 3% of the cores.
 
 A configuration is noisy if the middle half of its slices lies more than 8%
 apart, or passes through memory are more than 15% slower or faster than the
@@ -38,9 +40,12 @@ others, drawn, and compares the first with the best that was measured."""
 import argparse
 import itertools
 import json
+import os
 import pathlib
 import platform
 import random
+import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -49,6 +54,7 @@ import tempfile
 import time
 
 QUIET, QUIET_ROWS, QUIET_MEMORY, QUIET_EXCHANGE = 0.08, 0.10, 0.15, 1.0
+QUIET_CORES = 0.03
 BARS = {"mean": 0.03, "largest": 0.08, "tau": 0.9, "regret": 0.02}
 # layers, width, heads, sequence, batch
 CALIBRATED = [(4, 128, 4, 64, 16), (2, 256, 4, 128, 8), (6, 192, 6, 96, 12)]
@@ -71,6 +77,46 @@ def said_of(found):
         f"profile's, shared cache {found['cache']:.2f}, memory "
         f"{found['memory']:.2f}, exchange {found['exchange']:.2f}; "
         f"{found['far']} slices left out")
+
+
+class Others:
+    """The share of all cores that others took since it was made: other
+    processes, and guests of the same host (steal)."""
+    def __init__(self):
+        self.began, self.busy, self.own = self.now()
+
+    @staticmethod
+    def now():
+        try:
+            with open("/proc/stat", encoding="ascii") as file:
+                ticks = [int(t) for t in file.readline().split()[1:9]]
+        except OSError:
+            ticks = [0] * 8
+        busy = sum(ticks) - sum(ticks[3:5]) # neither idle nor waiting
+        own = sum(sum(resource.getrusage(of)[:2]) for of in
+                  (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        return time.monotonic(), busy / os.sysconf("SC_CLK_TCK"), own
+
+    def share(self):
+        now, busy, own = self.now()
+        return max((busy - self.busy - own + self.own) /
+                   (now - self.began) / os.cpu_count(), 0)
+
+
+def near(sentinels, others):
+    """Whether the cores were the run's, and near each other. An exchange of 0
+    seconds took too long to be told."""
+    return others <= QUIET_CORES and all(
+        s["exchange_s"] > 0 and apart([1, s["exchange"]]) <= QUIET_EXCHANGE
+        for s in sentinels)
+
+
+def causes_of(text):
+    """The lines "by cause" of a run: measured and predicted ms."""
+    return {name.strip(): [float(measured), float(predicted)]
+            for name, measured, predicted in re.findall(
+                r"^(?:by cause| {8}) +([a-z -]+): ([0-9.e-]+) ms measured, "
+                r"([0-9.e-]+) predicted", text, re.M)}
 
 
 def call(*words):
@@ -142,16 +188,18 @@ class Machine:
         return causes["products"] / sum(causes.values())
 
     def slice(self, path, ranks, settings):
-        """Median of a few steps, and their prediction, in seconds."""
+        """Median of a few steps, their prediction, in seconds, and both by
+        cause."""
         words = [w for one in settings for w in ("--set", one)]
         run = self.folder / f"run{time.monotonic_ns()}"
-        call(self.program, "train", path, "--ranks", str(ranks), "--run", run,
-             "--set", f"machine={self.profile}", *words)
+        said = call(self.program, "train", path, "--ranks", str(ranks), "--run",
+                    run, "--set", f"machine={self.profile}", *words)
         rows = [json.loads(line) for line in
                 (run / "metrics.jsonl").read_text().splitlines()]
         rows = [r for r in rows if r["kind"] == "step"][1:]
         return (statistics.median(r["step_ms"] for r in rows) / 1e3,
-                rows[-1]["predicted_ms"] / 1e3)
+                rows[-1]["predicted_ms"] / 1e3,
+                causes_of(said.stdout + said.stderr))
 
     def run(self, path, ranks, settings):
         """The step in seconds at the pace of the profile, its prediction, and
@@ -160,19 +208,22 @@ class Machine:
         share = self.follows(path, ranks, settings)
         seen, slices, predicted = [self.sentinel()], [], 0
         while len(slices) < 3 * self.slices and sum(
-                near for _, _, near in slices) < self.slices:
-            measured, predicted = self.slice(path, ranks, settings)
+                s["counts"] for s in slices) < self.slices:
+            others = Others()
+            measured, predicted, causes = self.slice(path, ranks, settings)
+            busy = others.share()
             seen.append(self.sentinel())
             slow = statistics.mean(
                 share * s["products"] + (1 - share) * s["works"]
                 for s in seen[-2:])
-            slices.append((measured, measured / slow, all(
-                apart([1, s["exchange"]]) <= QUIET_EXCHANGE
-                for s in seen[-2:])))
-        near = [s for s in slices if s[2]]
-        if len(near) < 3:
-            near = slices
-        raw, brought = [s[0] for s in near], [s[1] for s in near]
+            slices.append({"raw": measured, "brought": measured / slow,
+                           "others": busy, "causes": causes,
+                           "counts": near(seen[-2:], busy)})
+        count = [s for s in slices if s["counts"]]
+        if len(count) < 3:
+            count = slices
+        raw = [s["raw"] for s in count]
+        brought = [s["brought"] for s in count]
         quarters = statistics.quantiles(brought, n=4)
         found = {"measured_s": statistics.median(brought),
                  "raw_s": statistics.median(raw), "predicted_s": predicted,
@@ -180,11 +231,15 @@ class Machine:
                  "memory": statistics.median(s["memory"] for s in seen),
                  "cache": statistics.median(s["cache"] for s in seen),
                  "exchange": statistics.median(s["exchange"] for s in seen),
-                 "far": len(slices) - len(near),
+                 "far": len(slices) - len(count),
+                 "others": statistics.median(s["others"] for s in count),
+                 "causes_ms": {c: [statistics.median(
+                     s["causes"].get(c, [0, 0])[i] for s in count)
+                     for i in range(2)] for c in count[0]["causes"]},
                  "pace_spread": apart([s["product"] for s in seen]),
                  "spread": (quarters[2] - quarters[0]) / quarters[1]}
         found["noise"] = max(
-            found["spread"] / QUIET,
+            found["spread"] / QUIET, found["others"] / QUIET_CORES,
             apart([1, found["memory"]]) / QUIET_MEMORY,
             0 if found["far"] else
             apart([1, found["exchange"]]) / QUIET_EXCHANGE)
@@ -267,6 +322,8 @@ def main():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--program", default="build/lockstep")
     parser.add_argument("--out")
+    parser.add_argument("--profile-out", help="the profile, for a comparison "
+                                              "with that of another run")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--slices", type=int, default=8)
@@ -282,6 +339,7 @@ def main():
         found = judge(machine)
         if asked.regret:
             found["layouts"] = regret(machine)
+        profile = machine.profile.read_bytes()
     said = [verdict("mean", found["mean"]), verdict("largest", found["largest"]),
             verdict("tau", found["tau"], True)]
     noisy = found["noisy"]
@@ -300,6 +358,8 @@ def main():
               f"{found['layouts']['regret']:.3f}" if asked.regret else ""))
     else:
         print("\n".join(text for text, _ in said))
+    if asked.profile_out:
+        pathlib.Path(asked.profile_out).write_bytes(profile)
     if asked.out:
         pathlib.Path(asked.out).write_text(json.dumps(found, indent=1) + "\n",
                                            encoding="utf-8")
