@@ -554,12 +554,14 @@ static void add_leaves(const struct cost *cost, double elements, bool takes,
 {
     const struct layout *l = cost->layout;
     const double passes = l->microbatches;
+
+    if (l->as != AS_LOCKSTEP || passes < 2) return;
     const double leaves = layout_leaves(l, cost->shape).data;
     const bool takes_all = takes && passes <= leaves && l->context == 1;
     const double adds = takes_all          ? (passes + 1) / 2 - 1
                         : passes <= leaves ? passes - 1 : leaves - 1;
 
-    if (l->as == AS_LOCKSTEP && adds > 0)
+    if (adds > 0)
         cost_moved(cost, 12 * elements * adds / passes, out);
 }
 

@@ -616,8 +616,9 @@ static status open_prices(struct list_clock *w, const struct stage *stage,
     TRY(memory_take((size_t)stage->frame.event_count + 1,
                     sizeof(struct list_clock_event), &memory));
     w->prices[w->price_count++] = (struct list_clock_prices){
-        stage->borrowed ? stage->frame.events : NULL, memory, {{{0}}}};
+        stage->borrowed ? stage->frame.events : NULL, memory, w->adds};
     leaf_adds_of(&stage->program, &w->prices[*which].adds);
+    w->adds = w->prices[*which].adds;
     return OK;
 }
 

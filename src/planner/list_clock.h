@@ -42,6 +42,7 @@ struct list_clock {
     struct list_clock_prices *prices; /* owned: of stages with plans of their
                                * own; stages may share a plan */
     int price_count, price_capacity;
+    struct leaf_adds adds;     /* of the latest stage */
     int *priced;               /* owned, of the rank that is made: the prices of
                                 * each of its stages */
     struct list_clock_sum sums[WALK_SUMS]; /* of the rank that is made */

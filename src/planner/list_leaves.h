@@ -10,7 +10,11 @@
 
 /* For each micro-batch, in the mean of a step: of uses of blocks and of the
  * head; where a product cannot start from the sibling, and where it can. */
-struct leaf_adds { double each[2][2]; };
+struct leaf_adds {
+    double each[2][2];
+    struct cut of[2];        /* of the batch, which they are counted for */
+};
+/* `out` is zeroed, or has those of a stage before, which may be the same. */
 void leaf_adds_of(const struct program *program, struct leaf_adds *out);
 /* The adds that follow W of a step. */
 void list_add_leaves(const struct cost *cost, const struct leaf_adds *adds,
