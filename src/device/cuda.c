@@ -559,7 +559,7 @@ static status find_gpu(struct cuda *c, const struct device_choice *choice)
     sentence = c->plugin->find(0, &about);
     if (sentence != NULL)
         FAIL(ERR_DEVICE, "device is cuda: %s; take auto or cpu", sentence);
-    c->number = choice->rank % about.count;
+    c->number = choice->local_rank % about.count;
     if (c->number > 0) sentence = c->plugin->find(c->number, &about);
     if (sentence != NULL) FAIL(ERR_DEVICE, "device is cuda: %s", sentence);
     memcpy(c->name, about.name, sizeof c->name);

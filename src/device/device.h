@@ -78,7 +78,8 @@ struct device_choice {
     int threads;         /* of its kernels */
     size_t launch_bytes; /* of what the largest launch is told */
     size_t lent_bytes;   /* of host memory that its kernels write */
-    int rank;            /* of the process group: on GPU rank % count */
+    int local_rank;      /* of the ranks of this machine: on GPU
+                          * local_rank % count */
     const struct gpu_kernels *kernels; /* that cuda must have */
     struct {
         int sums;        /* of a row that wait at once; 0: no library of cuda's

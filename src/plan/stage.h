@@ -93,6 +93,7 @@ struct stage_request {
         bool fast;         /* numerics.gpu: a library of cuda makes products */
         enum attention_by attention; /* numerics.attention */
         int threads;
+        int local_rank;    /* of the ranks of this machine, for its GPUs */
         bool graphs;       /* device/graphs.h */
     } machine;
 };

@@ -275,16 +275,6 @@ static size_t lent_bytes(const struct stage *stage,
            (elements / SQUARES_BLOCK + 1) * sizeof(double);
 }
 
-static int rank_of(const struct stage *stage)
-{
-    const struct mesh *mesh = &stage->request.layout.mesh;
-    int rank = 0;
-
-    for (int i = AXIS_NONE + 1; i < AXIS_COUNT; i++)
-        rank = rank * mesh->size[i] + stage->request.layout.place.at[i];
-    return rank;
-}
-
 /* ---- a library that makes products ---- */
 
 static int64_t widest(const struct program *p)
@@ -484,7 +474,8 @@ struct device_choice stage_device(const struct stage *stage,
                                   .launch_bytes = larger(stage->launch_bytes,
                                                          launch_bytes(stage)),
                                   .lent_bytes = lent_bytes(stage, rows),
-                                  .rank = rank_of(stage),
+                                  .local_rank =
+                                      stage->request.machine.local_rank,
                                   .kernels = &cuda_kernels,
                                   .products = {
                                       .sums = stage->request.machine.fast

@@ -43,14 +43,15 @@ static bool leads(const struct rank_trial *t)
 
 static status plan(struct rank_trial *t, struct group *world)
 {
-    int node;
+    struct hosts_found hosts;
 
     TRY(run_tokenizer_read(&t->tokenizer, &t->set->values));
     TRY(setup_resolve(&t->setup, t->set, &t->tokenizer.vocabulary, t->ranks,
                       world == NULL ? 0 : world->rank));
     TRY(checks_run(&t->setup, run_tokenizer_of(&t->tokenizer)));
-    TRY(hosts_find(world, &node));
-    TRY(setup_use_node(&t->setup, node));
+    TRY(hosts_find(world, &hosts));
+    TRY(setup_use_node(&t->setup, hosts.node));
+    t->setup.request.machine.local_rank = hosts.local_rank;
     TRY(cores_share(world, (int)t->set->values.train.threads,
                     &t->setup.request.machine.threads));
     TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,

@@ -216,13 +216,14 @@ status trainer_plan(struct trainer *t, struct group *world)
     struct grid grid;
     status result;
     bool found;
-    int node;
+    struct hosts_found hosts;
 
     TRY(same_options(world, t->request->set));
     result = resolve(t, world);
     TRY(world != NULL ? comm_agree(world, result) : result);
-    TRY(hosts_find(world, &node));
-    TRY(setup_use_node(&t->setup, node));
+    TRY(hosts_find(world, &hosts));
+    TRY(setup_use_node(&t->setup, hosts.node));
+    t->setup.request.machine.local_rank = hosts.local_rank;
     TRY(cores_share(world, (int)o->train.threads,
                     &t->setup.request.machine.threads));
     TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
