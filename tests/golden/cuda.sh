@@ -48,6 +48,50 @@ for file in "$kernels"/*.cu; do
     fi
 done
 
+# --- tensor cores ---
+# Kernels of attention on tensor cores make their products there, on every kind of
+# GPU, of operands that come to memory of the block later. No other kernel does:
+# nobody says how tensor cores add.
+# sass NAME WANTED FATBIN...: no line of the listing is otherwise; WANTED is what
+# kernels of the fatbins are like (awk: h, m, c: HMMA, LDSM, LDGSTS)
+sass() {
+    local name=$1 wanted=$2
+    shift 2
+    if ! python3 tests/golden/sass.py "$@" >"$room/sass" 2>"$room/log"; then
+        bad "machine code: $name" "cannot be read" "$room/log"
+    elif ! awk "{ h = \$3; m = \$4; c = \$5 } !($wanted) { print; wrong = 1 }
+        END { exit wrong || NR == 0 }" "$room/sass" >"$room/log"; then
+        bad "machine code: $name" "other instructions" "$room/log"
+    else
+        ok "machine code: $name: $(awk '{ sum += $3; kinds[$2] }
+            END { for (kind in kinds) n++; print NR, "in all,", n, "kinds of GPUs,", sum + 0, "HMMA" }' \
+            "$room/sass")"
+    fi
+}
+if ! command -v python3 >/dev/null; then
+    echo "not run: there is no python3 to read machine code"
+else
+    sass "attention on tensor cores" "h > 0 && m > 0 && c > 0" \
+        "$made"/flash_*.fatbin
+    # shellcheck disable=SC2046
+    sass "other kernels" "h == 0 && m == 0 && c == 0" \
+        $(ls "$made"/*.fatbin | grep -v /flash_)
+    disassembler=$(command -v cuobjdump ||
+        ls "$(dirname "$(command -v "$nvcc")")/cuobjdump" 2>/dev/null)
+    if [ -n "$disassembler" ] && command -v nvdisasm >/dev/null; then
+        for word in HMMA LDSM LDGSTS; do
+            echo "$("$disassembler" --dump-sass "$made/flash_forward.fatbin" |
+                grep -c "[ .]$word\.")"
+        done | xargs >"$room/told"
+        python3 tests/golden/sass.py "$made/flash_forward.fatbin" |
+            awk '{ h += $3; m += $4; c += $5 } END { print h, m, c }' >"$room/log"
+        if cmp -s "$room/told" "$room/log"
+        then ok "machine code: as cuobjdump reads it: $(cat "$room/told")"
+        else bad "machine code" "cuobjdump counts $(cat "$room/told")" "$room/log"
+        fi
+    fi
+fi
+
 # --- the page names the rows that there are ---
 rows=$(sed -n '/define KERNELS_CUDA_NARROW_ROWS/,/^$/p' "$kernels/rows.h" |
     grep -o 'X([a-z_0-9]*)' | sed 's/X(\(.*\))/\1/' | sort)
