@@ -41,6 +41,11 @@ static uint64_t process_number(void)
 
 /* ---- marks ---- */
 
+enum { BLOCK_LEAST = 2 << 20 };
+
+/* Memory of another process as this one has it, and of the range in it. */
+struct block { char *first; uint64_t bytes, range_bytes; };
+
 static status copy_mark(const struct own *own, enum gpu_way way, void *to,
                         void *from)
 {
@@ -78,12 +83,37 @@ status device_shown(struct device *device, struct peer_shown *shown)
     return OK;
 }
 
-static status find_mark(const struct own *own, uint64_t mark, void *memory)
+/* What others find at an address. */
+static status is_marked(const struct own *own, uint64_t mark, char *at,
+                        bool *out)
 {
     uint64_t found = 0;
 
-    TRY(copy_mark(own, GPU_TO_HOST, &found, memory));
-    if (found == mark) return OK;
+    TRY(copy_mark(own, GPU_TO_HOST, &found, at));
+    *out = found == mark;
+    return OK;
+}
+
+/* A driver may have two ranges in one block, which is what a handle stands for
+ * then, whichever it was made of. Blocks begin at multiples of their sizes,
+ * powers of two from BLOCK_LEAST on, so the address in the other process says
+ * where in the block a range would be. */
+static status find_range(const struct own *own, uint64_t first, uint64_t mark,
+                         const struct block *block, char **out)
+{
+    uint64_t at = 0;
+    bool found;
+
+    TRY(is_marked(own, mark, block->first, &found));
+    for (uint64_t size = BLOCK_LEAST; !found && size <= block->bytes;
+         size *= 2) {
+        if (at == first % size) continue;
+        at = first % size;
+        if (at + block->range_bytes > block->bytes) break;
+        TRY(is_marked(own, mark, block->first + at, &found));
+    }
+    *out = block->first + at;
+    if (found) return OK;
     FAIL(ERR_DEVICE, "GPU %d: a handle of another process leads to other "
                      "memory", own->number);
 }
@@ -173,13 +203,16 @@ static status meet_other(const struct own *own, const struct peer_shown *shown,
     out->imported = true;
     for (int i = 0; i < shown->range_count; i++) {
         void *memory = NULL;
+        size_t bytes;
 
         TRY(say(own, own->plugin->meet(own->gpu, &shown->ranges[i].handle,
-                                       &memory)));
-        out->ranges[i].first = memory;
+                                       &memory, &bytes)));
+        out->ranges[i].block = memory;
         out->ranges[i].bytes = (int64_t)shown->ranges[i].bytes;
         out->range_count++;
-        TRY(find_mark(own, shown->ranges[i].mark, memory));
+        TRY(find_range(own, shown->ranges[i].first, shown->ranges[i].mark,
+                       &(struct block){memory, bytes, shown->ranges[i].bytes},
+                       &out->ranges[i].first));
     }
     for (int i = 0; i < PEER_EVENTS; i++)
         TRY(say(own, own->plugin->meet_event(own->gpu,
@@ -210,7 +243,7 @@ void device_part(struct device *device, struct peer_met *met)
     const struct own own = own_of(device);
 
     for (int i = 0; met->imported && i < met->range_count; i++)
-        own.plugin->part(own.gpu, met->ranges[i].first);
+        own.plugin->part(own.gpu, met->ranges[i].block);
     for (int i = 0; met->imported && i < PEER_EVENTS; i++)
         if (met->events[i] != NULL)
             own.plugin->free_event(own.gpu, met->events[i]);

@@ -34,7 +34,11 @@ struct peer_shown {
 struct peer_met {
     bool is_met, imported;
     int range_count;
-    struct { char *first; int64_t bytes; } ranges[PEER_RANGES];
+    struct {
+        char *first;
+        int64_t bytes;
+        void *block;       /* of the driver's, in which it lies */
+    } ranges[PEER_RANGES];
     struct gpu_event *events[PEER_EVENTS];
 };
 
@@ -45,8 +49,7 @@ status device_show(struct device *device, struct peer_shown *out);
 status device_shown(struct device *device, struct peer_shown *shown);
 /* When all others have parted from it. */
 void device_show_end(struct device *device, const struct peer_shown *shown);
-/* Opens it. ERR_DEVICE: it cannot be, or is not what was shown: the driver may
- * have two ranges in one block of memory, which a handle stands for. */
+/* Opens it. ERR_DEVICE: it cannot be, or what was shown is not there. */
 status device_meet(struct device *device, const struct peer_shown *shown,
                    struct peer_met *out);
 void device_part(struct device *device, struct peer_met *met);

@@ -16,7 +16,7 @@
 #include "device/product.h"
 #include "device/roots.h"
 
-enum { CUDA_PLUGIN_VERSION = 10, GPU_NAME_BYTES = 80 };
+enum { CUDA_PLUGIN_VERSION = 11, GPU_NAME_BYTES = 80 };
 
 /* Memory or an event, as other processes open it. */
 struct gpu_handle { unsigned char bytes[64]; };
@@ -128,9 +128,12 @@ struct cuda_plugin {
     const char *(*is_idle)(struct gpu *, void *stream, bool *out);
     /* Memory that was taken, for other processes of this machine. */
     const char *(*show)(struct gpu *, void *memory, struct gpu_handle *out);
-    /* Theirs, also of another GPU that this one can read. */
-    const char *(*meet)(struct gpu *, const struct gpu_handle *, void **out);
-    void (*part)(struct gpu *, void *memory);
+    /* Theirs, also of another GPU that this one can read: the driver's block
+     * that has it. *bytes: of the block; 0: unknown. A block may be met
+     * again, and is parted from as often. */
+    const char *(*meet)(struct gpu *, const struct gpu_handle *, void **block,
+                        size_t *bytes);
+    void (*part)(struct gpu *, void *block);
     /* An event that others may wait for. */
     const char *(*show_event)(struct gpu *, struct gpu_event **out,
                               struct gpu_handle *handle);

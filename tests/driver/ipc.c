@@ -9,8 +9,7 @@
  *
  *   IPC=0     the driver refuses to export anything, as with MIG
  *   PEERS=0   a GPU cannot see the memory of another one
- *   BLOCKS=1  memory lies 256 bytes behind the beginning of a block, where its
- *             handle leads */
+ *   ASTRAY=1  a handle leads 256 bytes beside its memory */
 #include "work.h"
 
 #include <errno.h>
@@ -22,7 +21,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MAGIC = 0x49504331, EVENTS = 4096, BLOCK_AHEAD = 256 };
+enum { MAGIC = 0x49504331, EVENTS = 4096, ASTRAY_BYTES = 256 };
 
 /* The beginning of a handle; the rest of its 64 bytes is zero. */
 struct told {
@@ -125,15 +124,15 @@ EXPORTED CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out,
     if (result != CUDA_SUCCESS) return result;
     result = memory_open(file, head, told.bytes, out);
     close(file);
-    /* Behind, not ahead: there is memory, too. */
-    if (driver_number("BLOCKS", 0)) *out += BLOCK_AHEAD;
+    /* Behind it: there is memory, too. */
+    if (driver_number("ASTRAY", 0)) *out += ASTRAY_BYTES;
     return result;
 }
 
 EXPORTED CUresult cuIpcCloseMemHandle(CUdeviceptr at)
 {
     streams_finish();
-    return memory_close(driver_number("BLOCKS", 0) ? at - BLOCK_AHEAD : at);
+    return memory_close(driver_number("ASTRAY", 0) ? at - ASTRAY_BYTES : at);
 }
 
 /* ---- events ---- */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c - memory of GPUs that nobody but their work can use, and memory of
- * the host that is pinned. */
+ * the host that is pinned.
+ *
+ *   BLOCKS=1  ranges up to half of a block share it, behind its beginning; the
+ *             handle of each stands for the block (ipc.c) */
 #include "work.h"
 
 #include <pthread.h>
@@ -9,7 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { RANGES = 4096 };
+enum { RANGES = 4096, BLOCKS_MOST = 64, BLOCK_BYTES = 16 << 20,
+       BLOCK_AHEAD = 256, BLOCK_APART = 512 };
 
 /* Memory of a device can be used `shift` beside its addresses. The host is
  * device -1. */
@@ -19,8 +23,13 @@ struct range {
     int device;
     struct shared_head *head; /* NULL: of the host */
     int file;                 /* -1: of another process, or none */
+    int users;                /* how often it is open, of another process */
+    struct block *block;      /* that it is part of; or NULL */
 };
 static struct range ranges[RANGES];
+/* Not one of them itself. users 0: there is none. */
+static struct block { struct range of; size_t used; int users; }
+    blocks[BLOCKS_MOST];
 static int count;
 static size_t taken[GPUS_MOST];
 static size_t known, known_most; /* bytes of all ranges */
@@ -198,15 +207,28 @@ static size_t whole_of(size_t bytes)
     return (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
 }
 
+/* Addresses from a multiple of `aligned` on; NULL: there are none. */
+static char *reserve(size_t bytes, size_t aligned)
+{
+    char *all = mmap(NULL, bytes + aligned, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (all == MAP_FAILED) return NULL;
+    const size_t skip = -(uintptr_t)all % aligned;
+
+    if (skip > 0) munmap(all, skip);
+    munmap(all + skip + bytes, aligned - skip);
+    return all + skip;
+}
+
 /* Both places of memory in a file. false: there are none. */
-static bool place(struct range *range, int file)
+static bool place(struct range *range, int file, size_t aligned)
 {
     char *first, *used = NULL;
 
     range->whole = whole_of(range->bytes);
-    first = mmap(NULL, range->whole, PROT_NONE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (first == MAP_FAILED) return false;
+    first = reserve(range->whole, aligned);
+    if (first == NULL) return false;
     used = used_for(first, range->whole, file);
     if (used == NULL) {
         munmap(first, range->whole);
@@ -223,25 +245,89 @@ static void displace(const struct range *range)
     munmap((void *)(range->first + range->shift), range->whole);
 }
 
+/* Memory of its own, with its bytes and device. false: there is none. */
+static bool take(struct range *range, size_t aligned)
+{
+    if (taken[range->device] + whole_of(range->bytes) > gpu_bytes())
+        return false;
+    range->head = shared_make(whole_of(range->bytes), &range->file);
+    if (range->head == NULL) return false;
+    if (!place(range, range->file, aligned)) {
+        shared_end(range->head, range->file);
+        return false;
+    }
+    __atomic_add_fetch(&taken[range->device], range->whole, __ATOMIC_SEQ_CST);
+    return true;
+}
+
+static void give(const struct range *range)
+{
+    displace(range);
+    shared_end(range->head, range->file);
+    __atomic_sub_fetch(&taken[range->device], range->whole, __ATOMIC_SEQ_CST);
+}
+
+/* A block of the GPU with so much room, or a new one; NULL: there is none. With
+ * the lock held. */
+static struct block *block_with(size_t bytes, int device)
+{
+    struct block *unused = NULL;
+
+    for (int i = 0; i < BLOCKS_MOST; i++) {
+        struct block *block = &blocks[i];
+
+        if (block->users == 0) unused = block;
+        else if (block->of.device == device &&
+                 block->used + bytes <= BLOCK_BYTES)
+            return block;
+    }
+    if (unused == NULL) return NULL;
+    *unused = (struct block){.of = {.bytes = BLOCK_BYTES, .device = device},
+                             .used = BLOCK_AHEAD};
+    return take(&unused->of, BLOCK_BYTES) ? unused : NULL;
+}
+
+static bool take_part(struct range *range)
+{
+    struct block *block;
+
+    pthread_mutex_lock(&lock);
+    block = block_with(range->bytes, range->device);
+    if (block != NULL) {
+        block->users++;
+        range->first = block->of.first + block->used;
+        range->shift = block->of.shift;
+        range->head = block->of.head;
+        range->file = block->of.file;
+        range->block = block;
+        block->used += (range->bytes + BLOCK_APART - 1) / BLOCK_APART *
+                       BLOCK_APART;
+    }
+    pthread_mutex_unlock(&lock);
+    return block != NULL;
+}
+
+static void give_part(const struct range *range)
+{
+    pthread_mutex_lock(&lock);
+    if (--range->block->users == 0) give(&range->block->of);
+    pthread_mutex_unlock(&lock);
+}
+
 /* It holds NaN until somebody writes. */
 EXPORTED CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
 {
+    const bool is_part =
+        driver_number("BLOCKS", 0) && bytes <= BLOCK_BYTES / 2;
     struct range range = {.bytes = bytes};
 
     if (driver_ready() != CUDA_SUCCESS) return driver_ready();
     if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     driver_count(COUNT_TAKEN);
     range.device = driver_device();
-    if (taken[range.device] + whole_of(bytes) > gpu_bytes())
+    if (!(is_part ? take_part(&range) : take(&range, page_bytes())))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    range.head = shared_make(whole_of(bytes), &range.file);
-    if (range.head == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!place(&range, range.file)) {
-        shared_end(range.head, range.file);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    memset((void *)(range.first + range.shift), 0xff, range.whole);
-    __atomic_add_fetch(&taken[range.device], range.whole, __ATOMIC_SEQ_CST);
+    memset((void *)(range.first + range.shift), 0xff, bytes);
     *out = (CUdeviceptr)range.first;
     return enlist(range);
 }
@@ -253,10 +339,27 @@ EXPORTED CUresult cuMemFree_v2(CUdeviceptr at)
     streams_finish();
     if (!strike((uintptr_t)at, false, false, &range))
         return CUDA_ERROR_INVALID_VALUE;
-    displace(&range);
-    shared_end(range.head, range.file);
-    __atomic_sub_fetch(&taken[range.device], range.whole, __ATOMIC_SEQ_CST);
+    if (range.block != NULL) give_part(&range);
+    else give(&range);
     return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuMemGetAddressRange_v2(CUdeviceptr *first, size_t *bytes,
+                                          CUdeviceptr at)
+{
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    const struct range *range;
+
+    if (driver_ready() != CUDA_SUCCESS) return driver_ready();
+    pthread_mutex_lock(&lock);
+    range = range_of((uintptr_t)at);
+    if (range != NULL && range->device == driver_device()) {
+        *first = (CUdeviceptr)range->first;
+        *bytes = range->bytes;
+        result = CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
 }
 
 /* ---- of other processes ---- */
@@ -273,28 +376,67 @@ bool memory_file(CUdeviceptr at, int *file, uint64_t *bytes, uint64_t *serial)
             range->device == driver_device();
     if (found) {
         *file = range->file;
-        *bytes = range->bytes;
+        *bytes = range->block != NULL ? BLOCK_BYTES : range->bytes;
         *serial = range->head->serial;
     }
     pthread_mutex_unlock(&lock);
     return found;
 }
 
+/* Where this process has it open already; 0: it has not. */
+static uintptr_t open_again(const struct shared_head *head)
+{
+    uintptr_t first = 0;
+
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < count && first == 0; i++)
+        if (is_foreign(&ranges[i]) && ranges[i].device == driver_device() &&
+            ranges[i].head->serial == head->serial) {
+            ranges[i].users++;
+            first = ranges[i].first;
+        }
+    pthread_mutex_unlock(&lock);
+    return first;
+}
+
 CUresult memory_open(int file, struct shared_head *head, size_t bytes,
                      CUdeviceptr *out)
 {
     struct range range = {.bytes = bytes, .device = driver_device(),
-                          .head = head, .file = -1};
+                          .head = head, .file = -1, .users = 1};
 
-    if (!place(&range, file)) return CUDA_ERROR_OUT_OF_MEMORY;
+    *out = (CUdeviceptr)open_again(head);
+    if (*out != 0) {
+        munmap(head, SHARED_HEAD);
+        return CUDA_SUCCESS;
+    }
+    if (!place(&range, file, page_bytes())) return CUDA_ERROR_OUT_OF_MEMORY;
     *out = (CUdeviceptr)range.first;
     return enlist(range);
+}
+
+/* Whether it stays open. */
+static bool close_once(CUdeviceptr at)
+{
+    bool stays = false;
+
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < count; i++)
+        if (ranges[i].first == (uintptr_t)at && is_foreign(&ranges[i]) &&
+            ranges[i].users > 1) {
+            ranges[i].users--;
+            atomic_fetch_sub(&ranges[i].head->open, 1);
+            stays = true;
+        }
+    pthread_mutex_unlock(&lock);
+    return stays;
 }
 
 CUresult memory_close(CUdeviceptr at)
 {
     struct range range;
 
+    if (close_once(at)) return CUDA_SUCCESS;
     if (!strike((uintptr_t)at, false, true, &range))
         return CUDA_ERROR_INVALID_VALUE;
     displace(&range);
@@ -308,15 +450,15 @@ EXPORTED CUresult cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags)
     (void)flags;
     if (driver_ready() != CUDA_SUCCESS) return driver_ready();
     driver_count(COUNT_TAKEN);
-    return enlist((struct range){(uintptr_t)at, bytes, bytes, 0, -1, NULL,
-                                 -1});
+    return enlist((struct range){.first = (uintptr_t)at, .bytes = bytes,
+                                 .whole = bytes, .device = -1, .file = -1});
 }
 
+/* Waits for nothing: what copies to it later writes to memory of others. */
 EXPORTED CUresult cuMemHostUnregister(void *at)
 {
     struct range range;
 
-    streams_finish();
     return strike((uintptr_t)at, true, false, &range)
                ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

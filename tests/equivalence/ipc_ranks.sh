@@ -86,6 +86,15 @@ printf '%s\n' "ranks=2 mesh.pipe=2 schedule.name=interleaved train.micro_batch=1
     "ranks=2 mesh.pipe=2 schedule.name=zb-v train.micro_batch=1" >layouts.txt
 all_exact "pipes of processes" 2 --set model.tied=true
 
+# Two ranges of a rank lie in one block, which the other ranks open twice.
+if [ -z "${REAL:-}" ]; then
+    export BLOCKS=1
+    echo "ranks=2 mesh.pipe=2 schedule.name=interleaved train.micro_batch=1" \
+        >layouts.txt
+    all_exact "pipes of processes whose stages share a block" 2
+    unset BLOCKS
+fi
+
 # More messages under way than travel unasked, where answers have no shared
 # memory: a job of several machines.
 printf '%s\n' '#!/bin/sh' 'unset LOCKSTEP_SHARED' "exec $program \"\$@\"" >apart
@@ -176,7 +185,8 @@ if [ -z "${REAL:-}" ]; then
     GPUS=2 PEERS=0 trains "GPUs that do not see each other" \
         "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED to memory of another process"
     GPUS=2 trains "GPUs that see each other" ""
-    BLOCKS=1 trains "handles of blocks that hold more than was shown" \
+    BLOCKS=1 trains "ranges that share a block of the driver's" ""
+    ASTRAY=1 trains "handles that lead beside what was shown" \
         "send through host memory: rank 1: GPU 0: a handle of another process leads to other memory"
 fi
 

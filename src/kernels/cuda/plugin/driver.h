@@ -16,7 +16,7 @@
     X(cuCtxSetCurrent) X(cuCtxGetLimit) X(cuCtxSetLimit)                   \
     X(cuModuleLoadData) X(cuModuleGetFunction)                             \
     X(cuFuncLoad) X(cuFuncGetAttribute)                                    \
-    X(cuModuleUnload) X(cuMemAlloc) X(cuMemFree)                           \
+    X(cuModuleUnload) X(cuMemAlloc) X(cuMemFree) X(cuMemGetAddressRange)   \
     X(cuMemHostRegister) X(cuMemHostUnregister)                            \
     X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync)         \
     X(cuMemcpy2DAsync) X(cuMemsetD8Async) X(cuStreamCreate)                \

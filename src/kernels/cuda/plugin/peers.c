@@ -31,9 +31,9 @@ const char *gpu_show(struct gpu *gpu, void *memory, struct gpu_handle *out)
 }
 
 const char *gpu_meet(struct gpu *gpu, const struct gpu_handle *from,
-                     void **out)
+                     void **block, size_t *bytes)
 {
-    CUdeviceptr memory = 0;
+    CUdeviceptr memory = 0, first = 0;
     CUipcMemHandle handle;
     CUresult error = driver.cuCtxSetCurrent_(gpu->context);
 
@@ -41,14 +41,18 @@ const char *gpu_meet(struct gpu *gpu, const struct gpu_handle *from,
     if (error == CUDA_SUCCESS)
         error = driver.cuIpcOpenMemHandle_(&memory, handle,
                                            CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-    *out = (void *)(uintptr_t)memory;
+    *block = (void *)(uintptr_t)memory;
+    *bytes = 0;
+    if (error == CUDA_SUCCESS &&
+        driver.cuMemGetAddressRange_(&first, bytes, memory) == CUDA_SUCCESS)
+        *bytes -= (size_t)(memory - first);
     return driver_says(error, "memory of another process");
 }
 
-void gpu_part(struct gpu *gpu, void *memory)
+void gpu_part(struct gpu *gpu, void *block)
 {
     if (driver.cuCtxSetCurrent_(gpu->context) == CUDA_SUCCESS)
-        driver.cuIpcCloseMemHandle_((CUdeviceptr)(uintptr_t)memory);
+        driver.cuIpcCloseMemHandle_((CUdeviceptr)(uintptr_t)block);
 }
 
 const char *gpu_show_event(struct gpu *gpu, struct gpu_event **out,
