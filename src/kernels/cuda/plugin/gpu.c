@@ -160,11 +160,15 @@ const char *gpu_pin(struct gpu *gpu, void *at, size_t bytes)
     return driver_says(error, "memory of the host that is pinned");
 }
 
+/* Copies that are under way may use it: nobody says that the driver waits for
+ * them. */
 void gpu_unpin(struct gpu *gpu, void *at)
 {
     note_pinned(gpu, NULL, at, 0);
-    if (settle(gpu, GPU_KERNELS) == CUDA_SUCCESS)
-        driver.cuMemHostUnregister_(at);
+    if (settle(gpu, GPU_KERNELS) != CUDA_SUCCESS) return;
+    for (int i = 0; i < GPU_STREAMS; i++)
+        driver.cuStreamSynchronize_(gpu->streams[i]);
+    driver.cuMemHostUnregister_(at);
 }
 
 /* ---- copies ---- */
