@@ -83,7 +83,7 @@ status device_shown(struct device *device, struct peer_shown *shown)
     return OK;
 }
 
-/* What others find at an address. */
+/* Whether others find the mark at an address. */
 static status is_marked(const struct own *own, uint64_t mark, char *at,
                         bool *out)
 {

@@ -23,7 +23,7 @@ struct hosts_found {
 
 /* world: NULL for a rank alone. Collective. */
 status hosts_find(struct group *world, struct hosts_found *out);
-/* The same of hosts that are known: those of all `ranks`. */
+/* Where the hosts of all `ranks` are known. */
 struct hosts_found hosts_of(const struct host *hosts, int ranks, int rank);
 
 #endif
