@@ -6,9 +6,10 @@ link carries so many bits a second.
 
     python3 benchmarks/idle_copies.py [--program build/lockstep] [--other FILE]
                                       [--rate 1gbit] [--steps 16] [--turns 2]
-                                      [--out FILE.json]
+                                      [--copies K|auto] [--out FILE.json]
 
-Runs without copies, and with one after each step, take turns; --other: a second
+Runs without copies, and with one after each step (or every K, or as often as the
+program takes for 1%), take turns; --other: a second
 program (one that sends copies at once) takes turns with the first; each comes first
 in one of them. Medians of the
 time from the end of a step to the end of the next, without the first six steps: the
@@ -61,10 +62,15 @@ def run(program, folder, rate, copies):
     text = (folder / "run" / "log.txt").read_text(encoding="utf-8")
     steps = list(safety.steps_after(folder, LEFT_OUT).values())
     subprocess.run(["rm", "-rf", "run", "token"], cwd=folder, check=True)
-    said = {"waits_ms": r"([0-9.]+) ms waiting for other nodes",
+    said = {"every": r"a copy in memory after (?:each|([0-9]+)) step",
+            "said_percent": r"costs ([0-9.]+)% of the time",
+            "travels_ms": r"([0-9.]+) ms more while one travels",
+            "carried_ms": r"([0-9.]+) ms of processors",
+            "waits_ms": r"([0-9.]+) ms waiting for other nodes",
             "idle_percent": r"([0-9.]+)% of the bytes travelled"}
     found = {key: re.findall(words, text) for key, words in said.items()}
-    return steps, {key: float(all_[-1]) for key, all_ in found.items() if all_}
+    return steps, {key: float(all_[-1] or 1)
+                   for key, all_ in found.items() if all_}
 
 
 def main():
@@ -74,6 +80,7 @@ def main():
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--copies", default="1")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--out")
     asked = parser.parse_args()
@@ -81,7 +88,8 @@ def main():
     if asked.other:
         programs["other"] = str(pathlib.Path(asked.other).resolve())
     kinds = [("this, without copies", "this", "0")]
-    kinds += [(f"{name}, with copies", name, "1") for name in programs]
+    kinds += [(f"{name}, with copies", name, asked.copies)
+              for name in programs]
     found = {kind: {"medians_ms": [], "said": []} for kind, _, _ in kinds}
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -106,7 +114,7 @@ def main():
             "date": time.strftime("%Y-%m-%d"), "machine": platform.machine(),
             "load": os.getloadavg(), "command": "benchmarks/idle_copies.py "
             f"--rate {asked.rate} --steps {asked.steps} --turns {asked.turns} "
-            f"--batch {asked.batch}", "ranks": 2, **found}, indent=1) + "\n",
+            f"--copies {asked.copies} --batch {asked.batch}", "ranks": 2, **found}, indent=1) + "\n",
             encoding="utf-8")
 
 

@@ -35,8 +35,8 @@
      "ranks; without any left the run goes on with fewer ranks", ONCE}
 
 #define FLAG_COPIES                                                          \
-    {"copies", "N", "with --supervised: the state is copied into memory "      \
-     "after every N steps; 0: never (each step, if that costs 1%)", ONCE}
+    {"copies", "K|auto", "with --supervised: the state is copied into memory " \
+     "after every K steps; 0: never; auto: as often as costs 1% (auto)", ONCE}
 
 #define FLAG_RANKS                                                           \
     {"ranks", "N", "number of ranks, run as threads; docs/mesh.md (1)", ONCE}
@@ -135,8 +135,8 @@ const struct command commands[] = {
       {"ranks", "N", "number of ranks (as the mesh says)", ONCE},
       {"run", "DIR", "directory of the run (run.dir)", ONCE}, FLAG_SET,
       FLAG_SCALE,
-      {"copies", "N", "the state is copied into memory after every N steps; 0: "
-       "never (each step, if that costs 1%)", ONCE},
+      {"copies", "K|auto", "the state is copied into memory after every K "
+       "steps; 0: never; auto: as often as costs 1% (auto)", ONCE},
       {"replicas", "M", "machines that have each copy, that of the rank "
        "included, 1 to 3 (2)", ONCE},
       FLAG_THREADS, FLAG_ISA}},

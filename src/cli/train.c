@@ -91,13 +91,16 @@ static status train_or_supervise(struct trainer_request *request,
     return result;
 }
 
-/* --copies N; on its own it would do nothing. */
+/* --copies K|auto; on its own it would do nothing. */
 static status copies_of(const struct arguments *arguments, int64_t *copies)
 {
+    const char *said = arguments_text(arguments, "copies", NULL);
+
     *copies = COPIES_AUTO;
-    if (arguments_text(arguments, "copies", NULL) != NULL &&
+    if (said != NULL &&
         !arguments_has(arguments, "supervised") && board_generation() == 0)
         FAIL(ERR_USAGE, "--copies is for supervised runs; add --supervised");
+    if (said != NULL && strcmp(said, "auto") == 0) return OK;
     return arguments_integer(arguments, "copies", 0, 1000000, copies);
 }
 

@@ -21,7 +21,8 @@
 #include "control/copy_slot.h"
 
 enum { LOOK_STEPS = 64, /* between two looks at what copies cost */
-       SETTLED = 8 /* copies, until it is known */ };
+       SETTLED = 8, /* copies, until it is known */
+       COMPARED = 16 /* until steps with and without one were compared */ };
 static const double share_most = 0.01;
 
 /* ---- rows ---- */
@@ -93,17 +94,25 @@ static void weigh_carrying(struct memory_copy *copy)
                                       : each;
 }
 
+/* Seconds that steps lose while a copy travels: those accounted for, or those
+ * that they take longer than others. */
+static double travel(const struct memory_copy *copy)
+{
+    const double known = copy->fence_s + copy->carry_s;
+
+    return copy->delay_s > known ? copy->delay_s : known;
+}
+
 static double cost(const struct memory_copy *copy)
 {
-    return copy->copy_s + copy->fence_s + copy->carry_s;
+    return copy->copy_s + travel(copy);
 }
 
 /* Rarer copies save it: an update that writes one takes as long as one in
  * place. */
 static double saved(const struct memory_copy *copy)
 {
-    return copy->turns.step == NULL ? cost(copy)
-                                    : copy->fence_s + copy->carry_s;
+    return copy->turns.step == NULL ? cost(copy) : travel(copy);
 }
 
 static double cost_share(const struct memory_copy *copy)
@@ -122,7 +131,7 @@ int64_t memory_copy_steps(double cost_s, double step_s)
 static void tell(struct memory_copy *copy)
 {
     const double idle = board_carried_idle();
-    char steps[48] = "each step", travelled[80] = "";
+    char steps[48] = "each step", travelled[80] = "", longer[64] = "";
 
     if (cost_share(copy) <= 0) return;
     if (copy->every > 1)
@@ -130,13 +139,24 @@ static void tell(struct memory_copy *copy)
     if (idle >= 0)
         snprintf(travelled, sizeof travelled, "; %.1f%% of the bytes travelled "
                  "while the network was idle", 100 * idle);
+    if (copy->delay_s > 0)
+        snprintf(longer, sizeof longer, ", %.1f ms more while one travels",
+                 1e3 * copy->delay_s);
     LOG(INFO, "supervise", "a copy in memory after %s costs %.2f%% of the "
         "time: %.1f ms to make, %.1f ms waiting for other nodes, %.1f ms of "
-        "processors that carry it; a step takes %.1f ms%s", steps,
+        "processors that carry it; a step takes %.1f ms%s%s", steps,
         100 * cost_share(copy),
         1e3 * copy->copy_s, 1e3 * copy->fence_s, 1e3 * copy->carry_s,
-        1e3 * copy->step_s, travelled);
+        1e3 * copy->step_s, longer, travelled);
     copy->told = copy->every;
+}
+
+/* Whether steps with and without a copy are to take turns from now on: what one
+ * costs on its way shows in nothing else. */
+static bool compares(const struct memory_copy *copy)
+{
+    return copy->measures && board_has_agent() && copy->made >= SETTLED &&
+           copy->made < COMPARED;
 }
 
 /* How many steps must pay for one copy; the same on all ranks. */
@@ -145,8 +165,10 @@ static status adapt(struct memory_copy *copy)
     double steps;
 
     weigh_carrying(copy);
+    copy->delay_s = copy_delay_s(&copy->delay);
     copy->looked = copy->made;
     steps = (double)memory_copy_steps(saved(copy), copy->step_s);
+    if (compares(copy) && steps < 2) steps = 2;
     if (copy->measures) {
         TRY(team_largest(copy->team, &steps, 1));
         copy->every = (int64_t)steps;
@@ -154,8 +176,8 @@ static status adapt(struct memory_copy *copy)
     board_copies((struct copies_cost){
         .every = copy->every, .ppm = (int64_t)(1e6 * cost_share(copy)),
         .waited_ns = (int64_t)(1e9 * copy->fence_s)});
-    if (copy->made >= SETTLED && (copy->every > copy->told * 5 / 4 ||
-                                  copy->every < copy->told * 3 / 4))
+    if (copy->made >= SETTLED && !compares(copy) &&
+        (copy->every > copy->told * 5 / 4 || copy->every < copy->told * 3 / 4))
         tell(copy);
     return OK;
 }
@@ -378,12 +400,15 @@ status memory_copy_open(struct memory_copy *copy,
     return team_agree(team, open_turns(copy));
 }
 
+void memory_copy_tell(struct memory_copy *copy)
+{
+    if (copy->slots[0] == NULL || copy->told != 0) return;
+    if (copy->made > copy->looked) weigh_carrying(copy);
+    tell(copy);
+}
+
 void memory_copy_close(struct memory_copy *copy)
 {
-    if (copy->slots[0] != NULL && copy->told == 0) {
-        if (copy->made > copy->looked) weigh_carrying(copy);
-        tell(copy);
-    }
     board_slots(0);
     close_slots(copy);
     *copy = (struct memory_copy){.newest = 0};
@@ -495,6 +520,9 @@ status memory_copy_due(struct memory_copy *copy, int64_t step, bool *due)
     copy->done = step;
     if (copy->slots[0] == NULL) return OK;
     if (copy->last_s > 0) smooth(&copy->step_s, now - copy->last_s);
+    if (copy->last_s > 0 && copy->made > COPY_SLOTS && board_has_agent())
+        copy_delay_add(&copy->delay, now - copy->last_s,
+                       copy->newest == step - 1);
     copy->last_s = now;
     if (copy->made == COPY_SLOTS) { /* they touched new pages */
         copy->used_s = board_carrying();
@@ -502,6 +530,7 @@ status memory_copy_due(struct memory_copy *copy, int64_t step, bool *due)
     }
     if (copy->made != copy->looked &&
         (copy->made == COPY_SLOTS + 1 || copy->made == SETTLED ||
+         copy->made == COMPARED ||
          step % LOOK_STEPS == 0))
         TRY(adapt(copy));
     *due = step % copy->every == 0;

@@ -23,6 +23,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "train/copy_delay.h"
 #include "train/two_slots.h"
 
 struct copy_slot;
@@ -56,6 +57,8 @@ struct memory_copy {
     double fence_s;      /* that a step waited for the other node, smoothed */
     int64_t fenced;      /* step of the copy of the last such wait; -1: none */
     double carry_s;      /* that steps missed of the processors, for each */
+    struct copy_delay delay; /* of steps during which one travels */
+    double delay_s;      /* by which those are longer; 0: not seen */
     double used_s;       /* board_carrying() by then */
     int64_t told;        /* `every`, when the cost was last said; 0: never */
     double last_s;       /* monotonic: when the last step ended */
@@ -68,11 +71,15 @@ size_t memory_copy_bytes(const struct pipeline *pipeline);
 /* How many steps must pay for a copy that costs so much, for 1 percent. */
 int64_t memory_copy_steps(double cost_s, double step_s);
 /* every: steps; 0: never; COPIES_AUTO: after each step, or so rarely that it
- * costs 1 percent. Does nothing in a process that has no supervisor. A machine
- * without enough memory gets a warning and no copies. Collective. */
+ * costs 1 percent; with agents, after eight copies, every second step for eight
+ * more at least, so that steps with and without one can be compared. Does
+ * nothing in a process that has no supervisor. A machine without enough memory
+ * gets a warning and no copies. Collective. */
 status memory_copy_open(struct memory_copy *copy,
                         const struct pipeline *pipeline, struct team *team,
                         int64_t every);
+/* At the end of a run: what copies cost, in the log, unless it is said. */
+void memory_copy_tell(struct memory_copy *copy);
 void memory_copy_close(struct memory_copy *copy);
 
 /* The step of the newest copy that all ranks have whole; -1: none. Collective;

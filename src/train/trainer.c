@@ -104,6 +104,7 @@ static status train(struct trainer *t)
     if (result == OK) result = team_part(&t->team);
     progress_end(&t->progress);
     tell_graphs(t);
+    memory_copy_tell(&t->copy);
     LOG(DEBUG, "train", "ended after step %lld: %s",
         (long long)t->counters.step,
         result == OK ? "finished" : status_message());

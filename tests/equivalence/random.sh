@@ -1,26 +1,21 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# random.sh - random models of every family and of odd sizes, every other one
-# with random training features, under random layouts: each that is legal must
-# train the bits of one rank, or a loss within the bound that verify names: with
-# numerics.mode=fast (every eighth model, if it is one in float32, or in bfloat16
-# with numerics.gpu=fast) where gradients travel as integers, tokens are striped, or
-# a ring merges what tensor cores made of its blocks, and where rows of experts are
-# in codes that are rounded twice (every fourth, if it is a mixture in bfloat16).
-# Two of three models run under LOCKSTEP_CHECK
-# (docs/faults.md), messages late or early in turns, if it is not set. What
-# fails is printed with its seed:
+# random.sh - random models of every family and of odd sizes, every other one with random training features, under
+# random layouts: each that is legal must train the bits of one rank, or a loss within the bound that verify names:
+# with numerics.mode=fast (every eighth model, if it is one in float32, or in bfloat16 with numerics.gpu=fast) where
+# gradients travel as integers, tokens are striped, or a ring merges what tensor cores made of its blocks, and where
+# rows of experts are in codes that are rounded twice (every fourth, if it is a mixture in bfloat16). Two of three
+# models run under LOCKSTEP_CHECK (docs/faults.md), messages late or early in turns, if it is not set. What fails is
+# printed with its seed:
 #
 #     BUILD=build SEED=7 ROUNDS=1 tests/equivalence/random.sh
 #
-# NEEDS="WORD...": each is in what the seed draws, of a layout in one that is
-# legal; else it fails.
-# FAMILIES="mixtral gpt_oss" draws models of these alone (a seed then names other
-# models). FAR=1 puts every layout on the device far (docs/devices.md), else one of
-# four. Where the driver for tests is built (make driver), layouts of models that
-# are not in float64 are on cuda instead, with CUDA graphs, comm.library=ipc, or neither; and of each
-# fifth model all are, with products by cuBLASLt and, in bfloat16, attention by
-# cuDNN where it has it (numerics.gpu=fast), held against one rank with the same.
+# NEEDS="WORD...": each is in what the seed draws, of a layout in one that is legal; else it fails. FAMILIES="mixtral
+# gpt_oss" draws models of these alone (a seed then names other models). FAR=1 puts every layout on the device far
+# (docs/devices.md), else one of four. Where the driver for tests is built (make driver), layouts of models that are
+# not in float64 are on cuda instead, with CUDA graphs, comm.library=ipc, or neither; and of each fifth model all are,
+# with products by cuBLASLt and, in bfloat16, attention by cuDNN where it has it (numerics.gpu=fast), held against one
+# rank with the same.
 . "${0%/*}/../drills/common.sh"
 . "$tree/tests/equivalence/rows.sh"
 LIMIT=600
