@@ -24,8 +24,8 @@ of mixtures of experts are predicted in any case and judged apart: no constant
 has seen one. Steps of sources that were added later are blind: they were written down before the program
 predicted them, and no constant was fitted on them: LATER on 2026-11-29, whose errors were seen
 while costs were mended, then LATEST ("blind 2"), then NEWEST ("blind 3"): other rows of sources
-whose errors had been seen, written down after the last mend, then FOURTH ("blind 4") and FIFTH ("blind 5"):
-sources that nobody had seen. All are shown apart.
+whose errors had been seen, written down after the last mend, then FOURTH ("blind 4"), FIFTH ("blind 5")
+and SIXTH ("blind 6"): sources that nobody had seen. All are shown apart.
 peaks.csv has the largest memory that others published of rows; "peaks" are the errors of the plan's.
 Steps of machines that are no preset (a preset with other numbers), and steps whose
 layout was not published (the one that search found best), are shown, neither
@@ -65,8 +65,11 @@ FOURTH = ("OLMo-core 1.5.0", "NeMo 24.12", "TinyLlama", "2304.01373",
           "Megatron-Bridge 26.06", "Megatron-Bridge 26.04.01")
 FIFTH = ("NeMo 25.02, B200", "NeMo 25.04, GB200", "fms-fsdp, eager",
          "torchtitan on SageMaker", "nanotron old_bench", "KempnerForge")
+SIXTH = ("DGX Cloud 25.01", "DGX Cloud 25.01, MaxText",
+         "NeMo 24.03, long sequences", "NeMo AutoModel 26.04, mixtures",
+         "Megatron-Bridge 26.02, GPT-OSS", "KempnerForge, weak scaling")
 BLIND = {"blind": LATER, "blind 2": LATEST, "blind 3": NEWEST,
-         "blind 4": FOURTH, "blind 5": FIFTH}
+         "blind 4": FOURTH, "blind 5": FIFTH, "blind 6": SIXTH}
 # Shares of an own measurement are not fitted: 3 of 3.35 TB/s of an H100's memory
 # (Hugging Face, The Smol Training Playbook, 2025-10; assumed for HBM2e).
 MEASURED = {"h100-96": ("memory",)}
