@@ -5,6 +5,7 @@
 #include "models/mla.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "kernels/math.h"
 #include "models/decoder.h"
@@ -15,6 +16,10 @@ static const double latent_epsilon = 1e-6;
 
 /* ---- options ---- */
 
+/* Families that have it, for messages. */
+#define HAS_LATENTS "deepseek_v2, deepseek_v3 and glm4_moe_lite have it " \
+                     "(model.family)"
+
 status mla_check_options(const struct model_kind *kind,
                          const struct options *o)
 {
@@ -22,9 +27,12 @@ status mla_check_options(const struct model_kind *kind,
                        o->mla.nope > 0 || o->mla.rope > 0 || o->mla.value > 0;
 
     if (asked && kind->mla.rank == 0)
-        FAIL(ERR_CONFIG, "mla.rank: %s has no latent attention; deepseek_v2, "
-                         "deepseek_v3 and glm4_moe_lite have it "
-                         "(model.family)", kind->name);
+        FAIL(ERR_CONFIG, "mla.rank: %s has no latent attention; " HAS_LATENTS,
+             kind->name);
+    for (int i = 0; kind->mla.rank == 0 && i < o->train.recompute.count; i++)
+        if (strcmp(o->train.recompute.items[i], "latent") == 0)
+            FAIL(ERR_CONFIG, "train.recompute: latent, but %s has no latent "
+                             "attention; " HAS_LATENTS, kind->name);
     if (kind->mla.rank > 0 && o->model.head_width > 0)
         FAIL(ERR_CONFIG, "model.head_width: heads of %s are as wide as "
                          "mla.nope + mla.rope; set those", kind->name);
@@ -117,6 +125,13 @@ static slot product(struct program *p, const struct model *m, slot x,
     return decoder_linear(p, m, x, all, &name, 1);
 }
 
+/* Marks what train.recompute: latent makes again. */
+static slot of_latent(struct program *p, slot x)
+{
+    if (p->error == OK) p->slots[x].latent = true;
+    return x;
+}
+
 static slot queries(struct program *p, const struct model *m, slot x)
 {
     const int64_t rank = m->mla.query_rank, each = m->head_width;
@@ -134,7 +149,7 @@ static slot queries(struct program *p, const struct model *m, slot x)
                                     &model_decoder(m)->latent.q_down),
                     "attention.q_a_norm", "self_attn.q_a_layernorm.weight",
                     rank);
-    return product(p, m, x, &up, &model_decoder(m)->latent.q_up);
+    return of_latent(p, product(p, m, x, &up, &model_decoder(m)->latent.q_up));
 }
 
 /* The scale of scores: stretched models multiply by the root of YaRN's
@@ -181,12 +196,13 @@ static slot attend(struct program *p, const struct model *m, slot q, slot c,
                          1, &table);
         return nn_latent_attention(p, q, c, &up, &heads, rule.scale);
     }
-    c = product(p, m, c, &up, &model_decoder(m)->latent.kv_up);
-    c = nn_latent_keys(p, c, turned, &heads);
-    c = nn_rope_part(p, nn_latent_join(p, q, c, &heads), m->heads, m->heads,
-                     &table);
+    c = of_latent(p, product(p, m, c, &up, &model_decoder(m)->latent.kv_up));
+    c = of_latent(p, nn_latent_keys(p, c, turned, &heads));
+    c = of_latent(p, nn_latent_join(p, q, c, &heads));
+    c = nn_rope_part(p, c, m->heads, m->heads, &table);
     c = nn_attention_ruled(p, c, m->heads, m->heads, &rule);
-    return nn_part(p, c, m->heads / program_tensor_ranks(p), &values);
+    return of_latent(
+        p, nn_part(p, c, m->heads / program_tensor_ranks(p), &values));
 }
 
 slot mla_attention(struct program *p, const struct model *m, slot x)

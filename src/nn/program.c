@@ -378,12 +378,14 @@ struct cut program_cut(const struct program *program, bool head)
     return cut;
 }
 
-/* A policy may name nothing, the whole block or a kind of layer. */
-enum { POLICY_NONE, POLICY_BLOCK, POLICY_KINDS };
-static const char *const policies[] = {"none", "block", "norm", "activation",
-                                       "attention", "linear"};
+/* A policy may name nothing, the whole block, what is made of latents, or a
+ * kind of layer. */
+enum { POLICY_NONE, POLICY_BLOCK, POLICY_LATENT, POLICY_KINDS };
+static const char *const policies[] = {"none", "block", "latent", "norm",
+                                       "activation", "attention", "linear"};
 static const enum layer_kind policy_kinds[] = {
-    [2] = LAYER_NORM, LAYER_ACTIVATION, LAYER_ATTENTION, LAYER_LINEAR};
+    [POLICY_KINDS] = LAYER_NORM, LAYER_ACTIVATION, LAYER_ATTENTION,
+    LAYER_LINEAR};
 
 static void drop_kind(struct program *p, enum layer_kind kind)
 {
@@ -396,6 +398,12 @@ static void drop_kind(struct program *p, enum layer_kind kind)
         p->slots[step->output].dropped = true;
         if (step->aux >= 0) p->slots[step->aux].dropped = true;
     }
+}
+
+static void drop_latents(struct program *p)
+{
+    for (int i = 0; i < p->slot_count; i++)
+        if (p->slots[i].latent) p->slots[i].dropped = true;
 }
 
 /* The last step that reads a slot, and the last of another block than that
@@ -486,10 +494,11 @@ status program_recompute(struct program *program, const char *const *policy,
 
             FAIL(ERR_CONFIG,
                  "train.recompute: %s is not none, block, norm, activation, "
-                 "attention or linear%s%s",
+                 "attention, linear or latent%s%s",
                  policy[i], near ? "; nearest: " : "", near ? near : "");
         }
         if (found == POLICY_BLOCK) TRY(drop_blocks(program));
+        if (found == POLICY_LATENT) drop_latents(program);
         if (found >= POLICY_KINDS) drop_kind(program, policy_kinds[found]);
     }
     keep_after_codes(program);

@@ -218,6 +218,8 @@ struct slot_info {
     bool again;         /* dropped under every policy */
     bool coded;         /* ... and then made of codes: of other numbers than F
                          * read (glu_codes.h) */
+    bool latent;        /* made of latents or of what attention made of them:
+                         * train.recompute: latent drops it */
     int64_t gradient_width; /* of its gradient, where that is another; 0: as
                          * wide */
     slot local;         /* while building: its sum over ranks, cut by tokens */

@@ -504,13 +504,13 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
 }
 
 status stage_plan_again(struct stage *stage, const char *const *policy,
-                        enum backward_mode backward)
+                        int count, enum backward_mode backward)
 {
     CHECK(backward != BACKWARD_NONE &&
           stage->request.backward != BACKWARD_NONE);
     stage->request.backward = backward;
     stage->recompute = policy[0];
-    return plan_with(stage, policy, 1);
+    return plan_with(stage, policy, count);
 }
 
 status stage_plan_alike(struct stage *stage, const struct stage *like,

@@ -195,10 +195,10 @@ struct stage {
 };
 
 status stage_plan(struct stage *stage, const struct stage_request *request);
-/* The same program of a step, planned with another recomputation, of one word,
- * and another way to run backward. */
+/* The same program of a step, planned with another recomputation and another
+ * way to run backward. */
 status stage_plan_again(struct stage *stage, const char *const *policy,
-                        enum backward_mode backward);
+                        int count, enum backward_mode backward);
 /* A stage that has the plan of `like`, but for micro-batches in flight, its
  * place in the pipe, and which of equal blocks it has. It is never opened, and
  * lives no longer than `like`, which was planned for several frames. */

@@ -19,6 +19,7 @@ static bool less_kept(struct layout *l, const struct shape *shape)
     (void)shape;
     if (l->recompute != RECOMPUTE_NONE) return false;
     l->recompute = RECOMPUTE_SELECTIVE;
+    l->again_latent = false; /* the list has this word alone */
     return true;
 }
 
@@ -27,6 +28,7 @@ static bool nothing_kept(struct layout *l, const struct shape *shape)
     (void)shape;
     if (l->recompute == RECOMPUTE_BLOCK) return false;
     l->recompute = RECOMPUTE_BLOCK;
+    l->again_latent = false;
     if (habits_of[l->as].block_whole) l->sequence_parallel = false;
     return true;
 }

@@ -506,6 +506,21 @@ static void recompute_moved(const struct cost *cost, struct spent *out)
                out);
 }
 
+/* Products of latents, and what becomes queries, keys and values of them. */
+static void recompute_latents(const struct cost *cost, struct spent *out)
+{
+    const struct shape *s = cost->shape;
+    struct passes again = {0};
+
+    for (int i = 0; i < s->product_count; i++)
+        if (s->products[i].latent > 0)
+            cost_products(cost, &s->products[i], s->products[i].latent,
+                          &again);
+    spent_add(out, &again.pass[COST_F], 1);
+    cost_moved(cost, cost_tokens(cost) * s->latent_moved /
+                         cost->layout->tensor * cost_element_bytes(cost), out);
+}
+
 /* Products of gate and up that are not made again, of those of a block: their
  * codes are there. */
 static double kept_for_glu(const struct cost *cost,
@@ -600,6 +615,7 @@ void cost_block(const struct cost *cost, struct passes *out)
     } else if (l->recompute == RECOMPUTE_SELECTIVE) {
         recompute_parts(&before, &out->pass[COST_B]);
     }
+    if (l->again_latent) recompute_latents(cost, &out->pass[COST_B]);
     cost_glu(cost, out);
     /* Sums of gradients over micro-batches are float32. */
     add_leaves(cost, learns.dense + learns.experts, true, &out->pass[COST_W]);

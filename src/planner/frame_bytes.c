@@ -37,11 +37,22 @@ struct frame_models {
     bool made[FEW_MODELS];
 };
 
+enum { WORDS = 2 };
+
+/* The words of the layout's recomputation, and how many there are. */
+static int words_of(const struct layout *l, const char *words[WORDS])
+{
+    words[0] = recompute_names[l->recompute];
+    words[1] = "latent";
+    return l->again_latent ? 2 : 1;
+}
+
 static status make_stage(struct stage *stage, const struct model *model,
                          const struct layout *l, const struct shape *shape,
                          bool middle)
 {
-    const char *const recompute[] = {recompute_names[l->recompute]};
+    const char *recompute[WORDS];
+    const int words = words_of(l, recompute);
     struct stage_request r = {
         .model = model, .mode = PROGRAM_TRAIN,
         .dtype = l->bits == 32 ? DTYPE_F32 : DTYPE_BF16,
@@ -51,7 +62,7 @@ static status make_stage(struct stage *stage, const struct model *model,
         .backward = layout_defers(l) ? BACKWARD_SPLIT : BACKWARD_FUSED,
         .machine.threads = l->threads > 0 ? l->threads : 1,
         .recomputation.policy = recompute,
-        .recomputation.count = 1, .slice = {.last = model->layers}};
+        .recomputation.count = words, .slice = {.last = model->layers}};
 
     r.precision = shape->precision;
     r.precision.first = 0; /* of other blocks fewer are coded */
@@ -100,11 +111,12 @@ static status plan_few(struct frame_models *m, int which, struct sizes *out,
                        const struct layout *l, const struct shape *shape,
                        struct few few)
 {
-    const char *const recompute[] = {recompute_names[l->recompute]};
+    const char *recompute[WORDS];
+    const int words = words_of(l, recompute);
     struct stage *stage = &m->stages[which];
 
     if (m->made[which]) {
-        TRY(stage_plan_again(stage, recompute,
+        TRY(stage_plan_again(stage, recompute, words,
                              layout_defers(l) ? BACKWARD_SPLIT
                                               : BACKWARD_FUSED));
     } else {

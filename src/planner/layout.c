@@ -397,6 +397,14 @@ static status read_zero(struct layout *l, const char *name)
     return OK;
 }
 
+static bool names_latents(const struct options *o)
+{
+    for (int i = 0; i < o->train.recompute.count; i++)
+        if (strcmp(o->train.recompute.items[i], "latent") == 0) return true;
+    return false;
+}
+
+/* Beside what is made of latents. */
 static enum recompute recompute_of(const struct options *o)
 {
     enum recompute found = RECOMPUTE_NONE;
@@ -405,7 +413,8 @@ static enum recompute recompute_of(const struct options *o)
         const char *word = o->train.recompute.items[i];
 
         if (strcmp(word, "block") == 0) return RECOMPUTE_BLOCK;
-        if (strcmp(word, "none") != 0 && strcmp(word, "auto") != 0)
+        if (strcmp(word, "none") != 0 && strcmp(word, "auto") != 0 &&
+            strcmp(word, "latent") != 0)
             found = RECOMPUTE_SELECTIVE;
     }
     return found;
@@ -625,6 +634,7 @@ status layout_from_options(struct layout *l,
     TRY(read_zero(l, o->zero));
     l->recompute = recompute_of(o);
     l->again_moved = leaves_attention(o);
+    l->again_latent = l->recompute != RECOMPUTE_BLOCK && names_latents(o);
     l->sequence_parallel = layout_divides_tokens(l);
     TRY(check_recipe(o, l->as));
     l->bits = layout_bits(o, l->as);

@@ -54,6 +54,7 @@ struct layout {
     enum recompute recompute;
     bool again_moved;        /* selective: norms and products of gates, not
                               * attention */
+    bool again_latent;       /* what is made of latents, too, or alone */
     bool sequence_parallel;  /* tensor ranks divide tokens between products */
     int bits;                /* of weights in products: 8, 16 or 32 */
     struct stored stored;

@@ -13,7 +13,7 @@ static bool divides(const struct layout *l)
  * turns, and makes nothing of y again. */
 static bool has_turns(const struct layout *l)
 {
-    return divides(l) && l->recompute == RECOMPUTE_NONE;
+    return divides(l) && l->recompute == RECOMPUTE_NONE && !l->again_latent;
 }
 
 static bool keeps_codes(const struct layout *l, const struct shape *s)

@@ -33,18 +33,32 @@ static struct kept kept_by_gpt(const struct layout *l, const struct shape *s)
     return (struct kept){kept.split + h - f, kept.whole - 2 * h};
 }
 
+/* Latents that products read and, before their norms, norms; the rotary key. */
+static double kept_latents(const struct shape *s, double element)
+{
+    const struct mla *of = &s->model.mla;
+    const double normed = (double)(of->query_rank + of->rank);
+
+    return of->rank > 0 ? (2 + element) * normed + 2.0 * (double)of->rope : 0;
+}
+
 static struct kept kept_by_llama(const struct layout *l,
                                  const struct shape *s)
 {
     const double h = (double)s->width, f = (double)s->feed_forward;
-    const double q = (double)s->heads * s->head_width;
-    const double kv = (double)s->kv_heads * s->head_width;
+    const double value = s->model.mla.rank > 0 ? (double)s->model.mla.value
+                                               : s->head_width;
+    const double out = s->heads * value;
+    const double qkv = (double)s->heads * s->head_width +
+                       s->kv_heads * (s->head_width + value);
     const double up = s->gated ? 6 : 4;
     const double element = keeps_codes(l) ? 1 : 2;
-    struct kept kept = {4 * q + 4 * kv + up * f + 4.0 * s->heads, 8 * h};
+    struct kept kept = {2 * (l->again_latent ? 0 : qkv) + 2 * out + up * f +
+                            4.0 * s->heads,
+                        8 * h + kept_latents(s, element)};
 
     if (keeps_codes(l))
-        kept = (struct kept){kept.split + (1 - s->unread.attention) * q - f,
+        kept = (struct kept){kept.split + (1 - s->unread.attention) * out - f,
                              kept.whole - 2 * h};
     if (habits_of[l->as].gate_apart && s->gated) kept.split += 2 * f;
     kept.split += element * h * s->choices; /* the rows that experts read */

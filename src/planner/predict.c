@@ -132,11 +132,13 @@ static double again(const struct cost *cost)
     const struct shape *s = cost->shape;
     const double scores = 4.0 * s->layers * s->heads * s->head_width *
                           (double)s->sequence;
+    const double latents =
+        cost->layout->again_latent ? shape_flops_latent(s) : 0;
 
-    if (cost->layout->recompute == RECOMPUTE_NONE) return 0;
+    if (cost->layout->recompute == RECOMPUTE_NONE) return latents;
     if (cost->layout->recompute == RECOMPUTE_SELECTIVE)
-        return cost->layout->as == AS_LOCKSTEP || cost->layout->again_moved
-                   ? 0 : scores;
+        return latents + (cost->layout->as == AS_LOCKSTEP ||
+                          cost->layout->again_moved ? 0 : scores);
     return shape_flops_again(s);
 }
 

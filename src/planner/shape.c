@@ -147,6 +147,9 @@ static void count_moved(struct shape *shape, const struct step *step,
         step->param[0] >= 0)
         return;
     count_eager(shape, step, p, elements);
+    if (step->output >= 0 && p->slots[step->output].latent &&
+        kind == LAYER_ROPE)
+        shape->latent_moved += elements;
     if (kind == LAYER_ACTIVATION || kind == LAYER_ROPE)
         shape->moved.split += elements;
     else if (kind != LAYER_LINEAR && kind != LAYER_DOWN &&
@@ -246,6 +249,7 @@ static void count_steps(struct shape *shape, const struct program *p,
             product->kept += kind == LAYER_LINEAR && p->params
                                  .items[step->param[0]].spec.after_attention;
             product->beside += routed && kind != LAYER_ROUTER;
+            product->latent += p->slots[step->output].latent;
             product->last += is_last(p, i);
             shape->last += is_last(p, i);
         }
@@ -354,6 +358,16 @@ static void count_later(struct shape *shape, const struct program *p)
     }
 }
 
+static void divide_product(struct shape_product *p, double blocks)
+{
+    p->each_block /= blocks;
+    p->few /= blocks;
+    p->kept /= blocks;
+    p->latent /= blocks;
+    p->last /= blocks;
+    p->beside /= blocks;
+}
+
 status shape_of(struct shape *shape, const struct model *model,
                 int64_t sequence)
 {
@@ -387,17 +401,13 @@ status shape_of(struct shape *shape, const struct model *model,
     count_steps(shape, &program, sequence);
     count_parameters(shape, &program);
     count_later(shape, &program);
-    for (int i = 0; i < shape->product_count; i++) {
-        shape->products[i].each_block /= blocks;
-        shape->products[i].few /= blocks;
-        shape->products[i].kept /= blocks;
-        shape->products[i].last /= blocks;
-        shape->products[i].beside /= blocks;
-    }
+    for (int i = 0; i < shape->product_count; i++)
+        divide_product(&shape->products[i], blocks);
     shape->last /= blocks;
     shape->joins /= blocks;
     shape->moved.whole /= blocks;
     shape->moved.split /= blocks;
+    shape->latent_moved /= blocks;
     for (int pass = 0; pass < 2; pass++) {
         shape->eager[pass].whole /= blocks;
         shape->eager[pass].split /= blocks;
@@ -459,6 +469,17 @@ double shape_flops_again(const struct shape *shape)
            2 * blocks * shape->heads *
                (shape->head_width + shape->value_width) *
                (double)shape->sequence;
+}
+
+double shape_flops_latent(const struct shape *shape)
+{
+    double work = 0;
+
+    for (int i = 0; i < shape->product_count; i++)
+        work += shape->products[i].latent *
+                (double)shape->products[i].outputs *
+                (double)shape->products[i].inputs;
+    return 2 * (shape->layers + shape->mtp.blocks) * work;
 }
 
 bool shape_has_codes(const struct shape *s)

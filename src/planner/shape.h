@@ -20,6 +20,7 @@ struct shape_product {
                               * what they make: the last ones of a block */
     double few;              /* of those, products that a recipe makes */
     double kept;             /* of these, after attention */
+    double latent;           /* of all, those that multiply latents */
     bool expert;             /* expert ranks divide them */
     bool frozen;             /* no gradient is made: adapters learn instead */
     double tokens;           /* share of the tokens that one of them sees: 1,
@@ -55,6 +56,8 @@ struct shape {
                               * positions: causal, with windows */
     struct moved_elements moved;    /* by a block's F, for a token, outside
                                      * products and attention */
+    double latent_moved;     /* of moved.split: what is made of latents before
+                              * attention reads it, and of its result */
     struct moved_elements eager[2]; /* by F and by B of torch that is not
                                      * compiled */
     struct {            /* mean over blocks, experts included: */
@@ -112,7 +115,9 @@ int shape_head_passes(const struct shape *shape);
  * attention by the keys that a causal query sees, or by all of them. */
 double shape_flops_causal(const struct shape *shape);
 double shape_flops_full(const struct shape *shape);
-/* FLOPs of all blocks for one token, forward, with all keys. */
+/* FLOPs of all blocks for one token, forward, with all keys; and of the
+ * products of latents alone. */
 double shape_flops_again(const struct shape *shape);
+double shape_flops_latent(const struct shape *shape);
 
 #endif

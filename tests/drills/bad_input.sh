@@ -306,6 +306,8 @@ refused "an unknown family" 78 "gpt2" --set model.family=gpt3
 refused "an unknown type" 78 "float32" --set train.dtype=float33
 refused "an unknown device" 78 "expected auto, cpu, cuda or far" --set device=cup
 refused "an unknown schedule" 78 "cosine" --set optimizer.schedule=cosin
+refused "latents of a model without" 78 "llama has no latent attention" \
+    --set train.recompute=latent
 refused "an unknown kind to recompute" 78 "recompute" \
     --set train.recompute=[nrom]
 expect "no such configuration" 66 "nowhere.yaml" train nowhere.yaml

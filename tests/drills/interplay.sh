@@ -147,7 +147,8 @@ draw() { # SEED
                 "{states:[data,shard],gradients:[shard],weights:[shard]}") \
                 " schedule.name=" of("1f1b zb-h1 interleaved dualpipev") \
                 " context.kind=" of("allgather ring ulysses") \
-                " train.recompute=" of("none block") \
+                " train.recompute=" of("none block" \
+                    (latent ? " latent" : "")) \
                 " train.micro_batch=" of("1 1 2") \
                 " checkpoint.async=" of("false true") \
                 " zero_reduce=" of("auto auto each") \

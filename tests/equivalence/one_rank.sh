@@ -73,6 +73,34 @@ config=llama.yaml
 common="--set train.dtype=float64 --set model.tied=true"
 every "llama float64"
 
+# Queries, keys and values of latents are made again: less is kept, and no bit
+# is another.
+latent="--set model.kv_heads=0 --set model.head_width=0 --set mla.rank=16
+    --set mla.query_rank=20 --set mla.nope=8 --set mla.rope=4
+    --set mla.value=6 --set moe.experts=4 --set moe.top_k=2 --set moe.groups=1
+    --set moe.groups_chosen=1 --set moe.intermediate_size=12"
+kept() { # POLICY: bytes of the frame
+    # shellcheck disable=SC2086
+    lockstep plan llama.yaml $common --set train.recompute="$1" \
+        --explain memory | sed -n 's/.*frame of .*(\([0-9]*\) bytes).*/\1/p'
+}
+config=llama.yaml
+for family in deepseek_v2 deepseek_v3; do
+    common="--set model.family=$family $latent"
+    [ $family = deepseek_v2 ] && common="$common --set mla.query_rank=0"
+    rm -rf first
+    # shellcheck disable=SC2086
+    must train llama.yaml --run first $common --set train.recompute=none
+    for value in latent 'latent,norm,activation' 'latent,attention'; do
+        same "$family, recompute $value" --set "train.recompute=[$value]" \
+            --set train.micro_batch=8
+    done
+    [ "$(kept '[latent]')" -lt "$(kept '[none]')" ] &&
+        [ "$(kept '[latent,norm]')" -lt "$(kept '[norm]')" ] &&
+        ok "$family keeps less with latents made again" ||
+        bad "$family, recompute latent" "the frame is not smaller"
+done
+
 # Inputs of products as codes between F and W: the same bits in less memory.
 frame() { # VALUE: bytes of the frame
     lockstep plan llama.yaml $common --set train.saved_activations="$1" \

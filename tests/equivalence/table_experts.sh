@@ -177,15 +177,19 @@ steps=3 model deepseek $experts model.family=deepseek moe.experts=8 \
 latent="model.kv_heads=0 model.head_width=0 mla.query_rank=20 mla.rank=16 mla.nope=8 mla.rope=4
     mla.value=6 moe.experts=8 moe.top_k=3 moe.intermediate_size=12
     moe.first_dense=1 moe.groups=4 moe.groups_chosen=2"
-steps=3 model deepseek_v3 $experts model.family=deepseek_v3 $latent \
-    moe.bias_rate=0.01 model.dropout=0.1
 steps=3 model deepseek_v2 $experts model.family=deepseek_v2 $latent mla.query_rank=0 train.dtype=bfloat16 moe.scale=2
 steps=3 model deepseek_v2_mxfp4 $experts model.family=deepseek_v2 $latent train.dtype=bfloat16 numerics.recipe=mxfp4 moe.scale=2
+cp layouts.txt all.txt
+sed -i 's/recompute=block/recompute=latent/
+    s/recompute=.activation,linear./recompute=[latent,norm]/' layouts.txt
+steps=3 model deepseek_v3 $experts model.family=deepseek_v3 $latent \
+    moe.bias_rate=0.01 model.dropout=0.1
+steps=3 model lora_latent $experts model.family=deepseek_v3 $latent lora.rank=2
 steps=3 model deepseek_v3_quartet $experts model.family=deepseek_v3 $latent $wide mla.query_rank=40 mla.rank=36 moe.intermediate_size=40 numerics.recipe=mxfp4-quartet numerics.recipe_steps=2
+mv all.txt layouts.txt
 # Adapters of experts of all tokens, which tensor ranks cut; muP of routers.
 steps=3 model lora_shared $experts model.family=qwen2_moe moe.experts=8 \
     moe.top_k=2 moe.intermediate_size=16 moe.first_dense=1 lora.rank=3
-steps=3 model lora_latent $experts model.family=deepseek_v3 $latent lora.rank=2
 steps=3 model lora_direct $experts model.family=deepseek_v2 $latent lora.rank=3 \
     mla.query_rank=0 train.dtype=bfloat16
 steps=3 model mup_experts $experts model.family=deepseek_v3 $latent \

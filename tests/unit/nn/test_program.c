@@ -207,7 +207,7 @@ static void plan(struct stage *stage, const struct model *model,
     IS_OK(stage_plan(stage, &request));
     if (!variant->apart) return;
     stage->program.joins_norms.sums = false;
-    IS_OK(stage_plan_again(stage, none, request.backward));
+    IS_OK(stage_plan_again(stage, none, 1, request.backward));
 }
 
 /* All micro-batches of an open stage with weights. */

@@ -32,6 +32,15 @@ static bool same(const struct frames *a, const struct frames *b)
     return all;
 }
 
+static struct layout layout_of(enum recompute again)
+{
+    return (struct layout){
+        .as = AS_LOCKSTEP, .pipe = 2, .data = 1, .shard = 1, .context = 1,
+        .tensor = 2, .expert = 2, .per_node = 8, .batch = 64,
+        .micro_batch = 1, .microbatches = 8, .chunks = 1, .bits = 16,
+        .schedule = "1f1b", .recompute = again};
+}
+
 /* Models that were planned with another recomputation and another order of the
  * backward pass are planned again as new ones. */
 TEST(models_are_made_once)
@@ -44,11 +53,7 @@ TEST(models_are_made_once)
     open_model(&shape);
     for (int turn = 0; turn < 4 * RECOMPUTES; turn++) {
         const int late = turn % 2, again = turn / 2 % RECOMPUTES;
-        struct layout l = {
-            .as = AS_LOCKSTEP, .pipe = 2, .data = 1, .shard = 1, .context = 1,
-            .tensor = 2, .expert = 2, .per_node = 8, .batch = 64,
-            .micro_batch = 1, .microbatches = 8, .chunks = 1, .bits = 16,
-            .recompute = (enum recompute)again};
+        struct layout l = layout_of((enum recompute)again);
         struct frames alone;
 
         snprintf(l.schedule, sizeof l.schedule, "%s", schedules[late]);
@@ -58,6 +63,20 @@ TEST(models_are_made_once)
     }
     CHECK(shared[0][RECOMPUTE_BLOCK].joint.mixed <
           shared[0][RECOMPUTE_NONE].joint.mixed);
+    for (int i = 0; i < 2; i++) {
+        struct layout l = layout_of(RECOMPUTE_NONE);
+        struct frames latents;
+
+        l.again_latent = true;
+        IS_OK(i == 0 ? frames_of(&latents, &l, &shape)
+                     : frames_ask(&models, &latents, &l, &shape));
+        /* Queries, keys and values of 4 heads of 96, and results of 64, of
+         * 2048 tokens in 2 bytes; rotary keys of a rank's half of them stay
+         * for that. */
+        EQUAL_INT((int)(shared[0][RECOMPUTE_NONE].kept.mixed -
+                        latents.kept.mixed),
+                  2 * 2048 * 4 * (3 * 96 + 64) - 2 * 1024 * 32);
+    }
     CHECK(shared[0][RECOMPUTE_BLOCK].kept.mixed <
           shared[0][RECOMPUTE_NONE].kept.mixed);
     CHECK(!same(&shared[0][RECOMPUTE_NONE], &shared[1][RECOMPUTE_NONE]));

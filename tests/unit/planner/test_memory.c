@@ -234,6 +234,27 @@ TEST(torch_holds_more_than_shards)
     CHECK(piped.gradients == 8 * plain.gradients);
 }
 
+/* Of 16 heads queries and keys have 192 elements, values and results 128; with
+ * latents made again results and latents are left, and the norms of those. */
+TEST(latents_are_kept_alone)
+{
+    const struct shape shape = {
+        .heads = 16, .kv_heads = 16, .head_width = 192, .width = 2048,
+        .feed_forward = 8192, .sequence = 4096, .gated = true,
+        .model.mla = {.query_rank = 1536, .rank = 512, .nope = 128,
+                      .rope = 64, .value = 128}};
+    struct layout l = {.as = AS_MEGATRON_CORE, .context = 1, .bits = 16,
+                       .tensor = 1, .micro_batch = 1};
+    const double all = memory_block_activations(&l, &shape);
+
+    l.again_latent = true;
+    CHECK(memory_block_activations(&l, &shape) ==
+          4096 * (2 * 16 * 128 + 4 * (1536 + 512) + 2 * 64 + 6 * 8192 +
+                  4 * 16 + 8 * 2048.0));
+    CHECK(all - memory_block_activations(&l, &shape) ==
+          4096 * 2.0 * 16 * (2 * 192 + 128));
+}
+
 /* nanotron keeps what silu makes, and inputs of products whole unless it
  * gathers them again beside those. */
 TEST(nanotron_keeps_what_it_gathers)
@@ -256,7 +277,7 @@ TEST(nanotron_keeps_what_it_gathers)
 }
 
 TEST_MAIN(megatron_figure_1, megatron_figure_7, torch_holds_more_than_shards,
-          nanotron_keeps_what_it_gathers,
+          nanotron_keeps_what_it_gathers, latents_are_kept_alone,
           inputs_of_products_are_kept_in_8_bits,
           frozen_weights_have_no_copy, inputs_of_frozen_products_are_not_kept,
           states_of_automodel_are_narrow)

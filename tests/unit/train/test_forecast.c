@@ -33,6 +33,12 @@ static const char *const zeros[] = {
     "{gradients: [shard], states: [data, shard]}"};
 enum { PRESETS = 4, SETS = sizeof zeros / sizeof *zeros };
 
+static const char *with_latents(const char *recompute)
+{
+    if (strcmp(recompute, "none") == 0) return "latent";
+    return recompute[0] == 'a' ? "attention, latent" : recompute;
+}
+
 /* Families with and without experts, with latent attention, modules for later
  * tokens; every axis, ZeRO, recomputation and schedule that search tries. */
 static void draw_one(struct drawn *d, int with_experts)
@@ -65,6 +71,7 @@ static void draw_one(struct drawn *d, int with_experts)
     const char *zero = zeros[draw(shard > 1 ? SETS : PRESETS)];
     size_t used;
 
+    if (latent && layers % 8 == 0) recompute = with_latents(recompute);
     d->ranks = tensor * context * pipe * data * shard * expert;
     used = (size_t)snprintf(
         d->text, LINES,
