@@ -56,7 +56,7 @@
     {"as", "PROGRAM", "whose step is predicted: lockstep, megatron, "         \
      "megatron-core, megatron-deepspeed, torchtitan, pytorch, nanotron, "      \
      "nemo, llm-foundry, torchtitan-bf16, pytorch-bf16, automodel, jax, "      \
-     "internlm or torchtitan-2024 (lockstep)", ONCE}
+     "internlm, torchtitan-2024 or kempnerforge (lockstep)", ONCE}
 #define FLAG_MAX_MEMORY                                                      \
     {"max-memory", "B", "memory a rank may take, such as 80GiB (the "          \
      "machine's)", ONCE}

@@ -449,8 +449,11 @@ static void context_sums(const struct cost *cost, struct tensors dense,
     if (guessed > 0) out->guessed += seconds;
 }
 
-/* Keys and values of the other context ranks. */
-static void block_context(const struct cost *cost, struct passes *out)
+#define BACKWARD_ATTENDS 2.5 /* times that attention takes longer in B */
+
+/* Keys and values of the other context ranks. `attends`: attention in F. */
+static void block_context(const struct cost *cost, double attends,
+                          struct passes *out)
 {
     const struct layout *l = cost->layout;
     const struct shape *s = cost->shape;
@@ -475,10 +478,15 @@ static void block_context(const struct cost *cost, struct passes *out)
     }
     seconds = cost_collective(cost, COLLECTIVE_ALL_GATHER, group, bytes,
                               &guessed);
-    out->pass[COST_F].seconds[CAUSE_CONTEXT] += seconds;
-    out->pass[COST_F].guessed += guessed;
-    out->pass[COST_B].seconds[CAUSE_CONTEXT] += 2 * seconds;
-    out->pass[COST_B].guessed += 2 * guessed;
+    const double work[] = {attends, BACKWARD_ATTENDS * attends};
+
+    for (int pass = COST_F; pass <= COST_B; pass++) {
+        const double travel = (pass == COST_F ? 1 : 2) * seconds;
+        const double shown = cost_context_shown(cost, travel, work[pass]);
+
+        out->pass[pass].seconds[CAUSE_CONTEXT] += shown;
+        if (guessed > 0) out->pass[pass].guessed += shown;
+    }
 }
 
 /* torchtitan makes every second product again and all that is no product.
@@ -598,13 +606,14 @@ void cost_block(const struct cost *cost, struct passes *out)
     cost_elementwise(cost, out);
     block_tensor(cost, out);
     cost_experts(cost, out);
-    block_context(cost, out);
-    before = out->pass[COST_F];
     cost_attention(cost, 1, &attends);
+    block_context(cost, spent_seconds(&attends), out);
+    before = out->pass[COST_F];
     spent_add(&out->pass[COST_F], &attends, slower_attention(l, COST_F));
     spent_add(&out->pass[COST_B], &attends,
               cost_writes_scores(cost) ? 2
-                                       : 2.5 * slower_attention(l, COST_B));
+                                       : BACKWARD_ATTENDS *
+                                             slower_attention(l, COST_B));
     block_started(cost, out);
     if (l->recompute == RECOMPUTE_BLOCK) {
         recompute_block(cost, out);
@@ -667,6 +676,8 @@ void cost_head(const struct cost *cost, struct passes *out)
 {
     const double m = cost_tokens(cost), k = (double)cost->shape->width;
     const double n = (double)cost->shape->vocab / cost->layout->tensor;
+    const bool whole = habits_of[cost->layout->as].logits_whole;
+    const double seen = whole ? (double)cost->shape->vocab : n;
     const struct product_size sizes[COST_PASSES] = {
         {m, n, k, PRODUCT_NT, ACCUMULATOR_NONE},
         {m, k, n, PRODUCT_NN, ACCUMULATOR_NONE},
@@ -680,8 +691,8 @@ void cost_head(const struct cost *cost, struct passes *out)
     *out = (struct passes){0};
     for (int pass = 0; pass < (frozen ? COST_W : COST_PASSES); pass++)
         cost_product(&head, sizes[pass], 1, CAUSE_PRODUCT, &out->pass[pass]);
-    cost_moved(cost, 12 * m * n, &out->pass[COST_F]); /* logits, loss */
-    cost_moved(cost, 8 * m * n, &out->pass[COST_B]);
+    cost_moved(cost, 12 * m * seen, &out->pass[COST_F]); /* logits, loss */
+    cost_moved(cost, 8 * m * seen, &out->pass[COST_B]);
     if (cost->layout->as == AS_LOCKSTEP) own_head(cost, frozen, out);
     if (!frozen) add_leaves(cost, k * n, true, &out->pass[COST_W]);
     if (!frozen)
@@ -693,6 +704,13 @@ void cost_head(const struct cost *cost, struct passes *out)
                         group_of(cost->layout, CAUSE_TENSOR),
                         m * k * cost_element_bytes(cost), &guessed);
     out->pass[COST_B].guessed += guessed;
+    if (!whole) return;
+    guessed = 0;
+    out->pass[COST_F].seconds[CAUSE_TENSOR] =
+        cost_collective(cost, COLLECTIVE_ALL_GATHER,
+                        group_of(cost->layout, CAUSE_TENSOR),
+                        m * seen * cost_element_bytes(cost), &guessed);
+    out->pass[COST_F].guessed += guessed;
 }
 
 double cost_border_bytes(const struct cost *cost)

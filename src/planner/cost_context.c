@@ -14,6 +14,16 @@
 
 #include "planner/network.h"
 
+double cost_context_shown(const struct cost *cost, double seconds,
+                          double attends)
+{
+    const double ranks = cost->layout->context;
+    const double beside = attends * (ranks - 1) / ranks;
+
+    if (!habits_of[cost->layout->as].context_beside) return seconds;
+    return seconds > beside ? seconds - beside : 0;
+}
+
 void cost_ring(const struct cost *cost, struct passes *out)
 {
     const struct layout *l = cost->layout;

@@ -60,8 +60,8 @@ void cost_elementwise(const struct cost *cost, struct passes *out)
 
 /* FSDP of single parameters copies gathered weights to where each of them is,
  * in F and in B, and gradients to where they are summed, in the type of the
- * sums (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py). The device
- * does nothing else meanwhile. */
+ * sums (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py), with every
+ * micro-batch or with the last. The device does nothing else meanwhile. */
 void cost_copies(const struct cost *cost, struct passes *out)
 {
     const struct layout *l = cost->layout;
@@ -77,6 +77,7 @@ void cost_copies(const struct cost *cost, struct passes *out)
     cost_moved(cost, 2 * cost_element_bytes(cost) * weights,
                &out->pass[COST_B]);
     cost_moved(cost, (cost_element_bytes(cost) + habits_sent(l->as)) *
-                         (learns.dense + here * learns.experts),
+                         (learns.dense + here * learns.experts) /
+                         (layout_sums_once(l) ? l->microbatches : 1),
                &out->pass[COST_W]);
 }

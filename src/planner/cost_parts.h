@@ -17,6 +17,10 @@ void cost_elementwise(const struct cost *cost, struct passes *out);
 void cost_copies(const struct cost *cost, struct passes *out);
 /* Context ranks of torch need this in a block beside attention itself. */
 void cost_ring(const struct cost *cost, struct passes *out);
+/* Seconds that a pass waits for keys and values of other context ranks: all
+ * that they travel, or what is longer than attention to those before them. */
+double cost_context_shown(const struct cost *cost, double seconds,
+                          double attends);
 /* Bytes of an element of an activation. */
 double cost_element_bytes(const struct cost *cost);
 /* Tokens of a micro-batch on a rank. */

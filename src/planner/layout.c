@@ -397,6 +397,19 @@ static status read_zero(struct layout *l, const char *name)
     return OK;
 }
 
+bool layout_sums_once(const struct layout *l)
+{
+    return l->sums == SUMS_AS_USUAL ? habits_of[l->as].sums_once
+                                          : l->sums == SUMS_ONCE;
+}
+
+static enum sums_when sums_of(const struct options *o)
+{
+    return strcmp(o->zero_reduce, "each") == 0   ? SUMS_EACH
+           : strcmp(o->zero_reduce, "once") == 0 ? SUMS_ONCE
+                                                 : SUMS_AS_USUAL;
+}
+
 static bool names_latents(const struct options *o)
 {
     for (int i = 0; i < o->train.recompute.count; i++)
@@ -632,6 +645,7 @@ status layout_from_options(struct layout *l,
     TRY(fill_schedule(l, o, request->shape));
     TRY(check_axes(l, request->shape));
     TRY(read_zero(l, o->zero));
+    l->sums = sums_of(o);
     l->recompute = recompute_of(o);
     l->again_moved = leaves_attention(o);
     l->again_latent = l->recompute != RECOMPUTE_BLOCK && names_latents(o);

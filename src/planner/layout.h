@@ -17,11 +17,19 @@ enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_BLOCK,
                  RECOMPUTES };
 extern const char *const recompute_names[RECOMPUTES];
 
+/* When FSDP of another program sums gradients (zero_reduce). */
+enum sums_when { SUMS_AS_USUAL, /* as the program does */
+                 SUMS_EACH, SUMS_ONCE };
+
 /* Weights, gradients and states that are not in device memory. */
 enum offload { OFFLOAD_NONE, OFFLOAD_STATES = 1, OFFLOAD_WEIGHTS = 2,
                OFFLOAD_ACTIVATIONS = 4, OFFLOAD_DISK = 8 };
 
 enum { LAYOUT_STAGES = 256, LAYOUT_NAME = 24 };
+
+struct layout;
+/* Whether FSDP sums gradients of all micro-batches at once. */
+bool layout_sums_once(const struct layout *l);
 
 /* How Lockstep keeps masters and optimizer states; zeroed: as AdamW in
  * float32. */
@@ -50,6 +58,7 @@ struct layout {
     bool whole_shards;       /* hsdp: weights are divided by shard alone */
     bool parts[3];           /* ... but states, gradients over data too: 1, 2,
                               * as `zero` counts */
+    enum sums_when sums;
     bool whole_gradients;    /* whatever `zero` says */
     enum recompute recompute;
     bool again_moved;        /* selective: norms and products of gates, not

@@ -125,6 +125,13 @@ static struct divided learns_at(const struct layout *l, const struct shape *s,
         s->lora.vectors * n.all};
 }
 
+/* Whether gradients of micro-batches are added up whole. */
+static bool added_up(const struct layout *l)
+{
+    return layout_sums_once(l) && l->microbatches > 1 &&
+           layout_division(l, 2) > 1;
+}
+
 static void add_states(const struct layout *l, double parameters,
                        double learn, struct memory *out)
 {
@@ -135,8 +142,11 @@ static void add_states(const struct layout *l, double parameters,
     out->states += (held.master * copied + held.states * learn) /
                    layout_division(l, 1);
     if (l->as == AS_LOCKSTEP) return;
-    out->gradients += habits_of[l->as].gradient_bytes * learn /
-                      (memory_pipe_whole(l) ? 1 : layout_division(l, 2));
+    out->gradients += added_up(l)
+                          ? habits_sent(l->as) * learn
+                          : habits_of[l->as].gradient_bytes * learn /
+                                (memory_pipe_whole(l) ? 1
+                                                      : layout_division(l, 2));
     if (memory_pipe_whole(l))
         out->gathered += memory_gathered_bytes(l) * parameters;
 }
@@ -520,7 +530,8 @@ static void add_activations(const struct layout *l, const struct shape *s,
     }
     if (last)
         out->logits = habits_logit_bytes(l->as) * tokens * (double)s->vocab /
-                          t + 4 * tokens * (double)s->width / t;
+                          (habits_of[l->as].logits_whole ? 1 : t) +
+                      4 * tokens * (double)s->width / t;
     memory_gather(l, s, position, out);
     out->foreign = 1.5e9; /* libraries */
 }

@@ -22,6 +22,15 @@
  * NeMo AutoModel (commit c2b7f37) starts two products for each expert in F
  * (grouped_gemm 1.1.4 in components/moe/experts.py), with a gap each; Adam of
  * torch reads and writes numbers of bfloat16 twenty times for a parameter.
+ * Context ranks of Megatron-Core pass keys and values on in a ring, on a stream
+ * of its own, while attention reads those before (cp_comm_type p2p is its
+ * default; TransformerEngine, AttnFuncWithCPAndKVP2P).
+ * Both AutoModel (components/distributed/utils.py, get_sync_ctx;
+ * defer_fsdp_grad_sync) and KempnerForge (commit 5666d0d, training/grad.py) sum
+ * gradients over ranks with the last micro-batch alone; until then FSDP adds
+ * them up whole in the type of its sums (to_accumulated_grad_if_needed in
+ * torch/distributed/fsdp/_fully_shard/_fsdp_param.py). KempnerForge's head
+ * gathers logits (distributed/tensor_parallel.py).
  * InternLM of 2023 has FlashAttention 1.0.5 (doc/en/install.md), half as fast
  * as the second (arXiv:2307.08691, abstract), and operations that are not
  * fused; its sums, owners and tokens are those of
@@ -30,16 +39,16 @@
  * A loss of torch that is not compiled holds logits of 16 and 32 bits, their
  * log-softmax, and its gradient while B begins: 14 bytes (torchtitan 2024-12
  * has "compiling loss function causes CUDA errors"; AutoModel's masked_ce.py).
- * Where logits stay in 16 bits (fms-fsdp) all four have 2. nanotron's has three
- * (parallel/tensor_parallel/functional.py), keeps what silu makes
- * (GLUActivation) and the inputs that its column products gather. */
+ * Where logits stay in 16 bits (fms-fsdp, KempnerForge) all four have 2.
+ * nanotron's has three (parallel/tensor_parallel/functional.py), keeps what
+ * silu makes (GLUActivation) and the inputs that its column products gather. */
 #include "planner/program_habits.h"
 
 const char *const as_names[AS_COUNT] = {
     "lockstep", "megatron", "torchtitan", "megatron-core",
     "megatron-deepspeed", "pytorch", "nanotron", "nemo", "llm-foundry",
     "torchtitan-bf16", "pytorch-bf16", "automodel", "jax", "internlm",
-    "torchtitan-2024"};
+    "torchtitan-2024", "kempnerforge"};
 
 /* Megatron-Core, and NeMo, which runs it with other gradients. */
 #define CORE(update, gradient)                                             \
@@ -48,7 +57,16 @@ const char *const as_names[AS_COUNT] = {
      .masks = true, .beside = true, .gathers_beside = true,                \
      .border_divided = true, .rows_once = true, .rows_port = 0.9,          \
      .rows_link = 0.775, .library_port = 0.92, .codes_kept = true,         \
-     .sums_fused = true}
+     .sums_fused = true, .context_beside = true}
+
+/* FSDP of single parameters of a model that is bfloat16, as its states are. */
+#define NARROW_FSDP                                                        \
+    .kernels = 1.2, .gap = 1e-5, .host = 3e-5, .each_expert = 2e-5,        \
+    .moved = 1, .update_bytes = 40, .gradient_bytes = 2, .sent_bytes = 4,  \
+    .beside = true, .shard_bytes = 2, .ends_early = true, .copies = true,  \
+    .sums_once = true, .rows_once = true, .rows_port = 0.9,                \
+    .rows_link = 0.775, .library_port = 0.92, .inputs_whole = true,        \
+    .root_kept = true
 
 #define FLASH_2 335e12
 
@@ -103,13 +121,8 @@ const struct habits habits_of[AS_COUNT] = {
     [AS_NEMO] = CORE(40, 2),
     [AS_LLM_FOUNDRY] = {PYTORCH, .attention_most = FLASH_2,
                         .attention = {1.4, 2}},
-    [AS_AUTOMODEL] = {.kernels = 1.2, .gap = 1e-5, .host = 3e-5,
-                      .each_expert = 2e-5, .moved = 1, .update_bytes = 40,
-                      .gradient_bytes = 2, .sent_bytes = 4, .beside = true,
-                      .shard_bytes = 2, .ends_early = true, .copies = true,
-                      .rows_once = true, .rows_port = 0.9, .rows_link = 0.775,
-                      .library_port = 0.92, .inputs_whole = true,
-                      .root_kept = true, .logit_bytes = 14},
+    [AS_AUTOMODEL] = {NARROW_FSDP, .logit_bytes = 14},
+    [AS_KEMPNERFORGE] = {NARROW_FSDP, .logits_whole = true, .logit_bytes = 8},
     [AS_JAX] = {COMPILED},
     [AS_INTERNLM] = {.kernels = 2, .gap = 1e-5, .host = 4.6e-5,
                      .attention = {2, 2}, .moved = 2, .update_bytes = 46,

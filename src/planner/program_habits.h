@@ -23,6 +23,7 @@ enum program_as {
     AS_JAX,                /* MaxText, PaLM */
     AS_INTERNLM,           /* of 2023 */
     AS_TORCHTITAN_2024,    /* its loss is not compiled */
+    AS_KEMPNERFORGE,       /* FSDP, compiled but for its loss */
     AS_COUNT
 };
 extern const char *const as_names[AS_COUNT];
@@ -58,6 +59,9 @@ struct habits {
     bool block_whole;      /* no sequence parallelism where blocks are made
                             * again, */
     bool tokens_whole;     /* or nowhere */
+    bool sums_once;        /* gradients of micro-batches are added up whole in
+                            * the type of sums, and over ranks in the last
+                            * one alone */
     bool sums_whole;       /* all-reduce of gradients whatever zero is */
     bool owners;           /* zero 1 divides whole tensors: each owner tells
                             * the others, one after the other */
@@ -75,10 +79,13 @@ struct habits {
                             * in a step, of rows for F and W together */
     bool ring;             /* attention of context ranks is torch's ring
                             * (cost_context.c) */
+    bool context_beside;   /* context ranks pass keys and values on in a ring
+                            * while they attend to those before */
     bool codes_gathered;   /* tensor ranks gather 8-bit inputs of products */
     bool sums_fused;       /* products of W add to float32 sums of gradients */
     double logit_bytes;    /* of a logit while its loss is made: all types and
                             * its gradient; 0: 6 */
+    bool logits_whole;     /* each tensor rank makes the loss of all logits */
     bool gate_apart;       /* keeps what silu makes beside its product */
     bool inputs_whole;     /* tensor ranks keep gathered inputs of products
                             * (not where messages lie beside those) */

@@ -101,7 +101,8 @@ double cost_messages(const struct cost *cost)
     const double experts = layout_block_experts(l, s) * blocks;
     const struct block_learns learns = layout_block_learns(l, s);
     const double each = l->bits == 32 ? 4 : 2;
-    const bool once = l->as == AS_LOCKSTEP && memory_rounds(l, s) == 0;
+    const bool once = l->as == AS_LOCKSTEP ? memory_rounds(l, s) == 0
+                                           : layout_sums_once(l);
     const int reductions = once ? 1 : l->microbatches;
     double guessed = 0, gather, reduce;
 

@@ -91,7 +91,8 @@ static bool is_reduced(const struct maker *m, struct action a, bool with_w)
 
     if (!reduces_beside(l) || (a.kind != ACTION_BACKWARD_WEIGHT && !with_w))
         return false;
-    return (l->as == AS_LOCKSTEP ? m->rounds > 0 : gathers(l)) ||
+    return (l->as == AS_LOCKSTEP ? m->rounds > 0
+                                 : gathers(l) && !layout_sums_once(l)) ||
            a.microbatch == l->microbatches - 1;
 }
 

@@ -133,7 +133,7 @@ def configuration(row, folder):
         f"model: {{{lines(row['model'])}}}\ndata: {{sequence: {row['sequence']}}}\n"
         f"train: {{dtype: bfloat16, steps: 1, {row['train']}}}\n"
         f"mesh: {{{row['mesh']}}}\nschedule: {{{lines(row['schedule'])}}}\n"
-        f"zero: {row['zero']}\ntensor: {{overlap: {row['overlap']}}}\n",
+        f"zero: {row['zero'].replace(' ~ ', chr(10))}\ntensor: {{overlap: {row['overlap']}}}\n",
         encoding="utf-8")
     return path
 

@@ -67,8 +67,8 @@ TEST(other_programs_send_keys_once)
 {
     struct passes few, all, ring;
 
-    block_of(AS_MEGATRON_CORE, 4, 4, &few);
-    block_of(AS_MEGATRON_CORE, 32, 4, &all);
+    block_of(AS_JAX, 4, 4, &few);
+    block_of(AS_JAX, 32, 4, &all);
     block_of(AS_TORCHTITAN, 32, 4, &ring);
     CHECK(few.pass[COST_F].seconds[CAUSE_CONTEXT] <
           0.13 * all.pass[COST_F].seconds[CAUSE_CONTEXT]);
@@ -76,6 +76,50 @@ TEST(other_programs_send_keys_once)
                    all.pass[COST_F].seconds[CAUSE_CONTEXT] - 1) < 1e-9);
     CHECK(ring.pass[COST_B].seconds[CAUSE_CONTEXT] >
           1.5 * all.pass[COST_B].seconds[CAUSE_CONTEXT]);
+}
+
+/* Megatron-Core's travel while attention reads those before: what is shown is
+ * longer than 15 of 16 parts of attention. Ranks of a node wait for nothing
+ * here, those of nodes with slow ports for the rest. */
+TEST(rings_of_megatron_lie_beside_attention)
+{
+    static const double ways[] = {1, 2}, times[] = {1, 2.5};
+    struct layout l = {.as = AS_MEGATRON_CORE, .pipe = 1, .data = 1,
+                       .shard = 1, .context = 16, .tensor = 1, .expert = 1,
+                       .per_node = 1, .batch = 1, .micro_batch = 1,
+                       .microbatches = 1, .chunks = 1, .bits = 16};
+    struct passes inside, beside, apart;
+    struct machine machine;
+    struct shape shape;
+    struct spent attends = {0};
+
+    block_of(AS_MEGATRON_CORE, 32, 8, &inside);
+    CHECK(inside.pass[COST_F].seconds[CAUSE_CONTEXT] == 0);
+    CHECK(inside.pass[COST_B].seconds[CAUSE_CONTEXT] == 0);
+    shape_of_text(&shape, "model: {family: llama, vocab: 1024, layers: 2, "
+                          "width: 4096, heads: 32, feed_forward: 8192}\n",
+                  16 * 1024);
+    IS_OK(machine_open(&machine, &(struct machine_choice){
+        .what = "h100,nic_rate=2e9"}));
+    snprintf(l.schedule, sizeof l.schedule, "1f1b");
+    const struct cost cost = {&machine, &shape, &l};
+
+    cost_block(&cost, &beside);
+    cost_attention(&cost, 1, &attends);
+    l.as = AS_JAX;
+    cost_block(&cost, &apart);
+    for (int pass = COST_F; pass <= COST_B; pass++) {
+        const double travel = apart.pass[pass].seconds[CAUSE_CONTEXT];
+        const double shown = beside.pass[pass].seconds[CAUSE_CONTEXT];
+
+        CHECK(fabs(travel / apart.pass[COST_F].seconds[CAUSE_CONTEXT] -
+                   ways[pass]) < 1e-9);
+        CHECK(shown > 0);
+        CHECK(fabs(travel - shown - times[pass] * 15 / 16 *
+                                        spent_seconds(&attends)) <
+              1e-9 * travel);
+    }
+    machine_free(&machine);
 }
 
 TEST(one_rank_has_no_ring)
@@ -104,4 +148,5 @@ TEST(more_ranks_merge_more)
 }
 
 TEST_MAIN(a_ring_sends_keys_of_all_query_heads, other_programs_send_keys_once,
-          one_rank_has_no_ring, more_ranks_merge_more)
+          rings_of_megatron_lie_beside_attention, one_rank_has_no_ring,
+          more_ranks_merge_more)

@@ -135,6 +135,38 @@ TEST(states_of_automodel_are_narrow)
     CHECK(narrow.gradients == wide.gradients / 2);
 }
 
+/* AutoModel's FSDP adds gradients of several micro-batches up whole, in the
+ * float32 in which it sums them over ranks. KempnerForge's tensor ranks also
+ * have all logits, in 8 bytes. */
+TEST(gradients_of_micro_batches_are_whole)
+{
+    const struct shape shape = {
+        .layers = 2, .heads = 32, .kv_heads = 8, .head_width = 128,
+        .width = 4096, .feed_forward = 14336, .vocab = 32000,
+        .sequence = 4096, .gated = true, .block.parameters = 2e8};
+    struct layout l = {.as = AS_AUTOMODEL, .pipe = 1, .data = 8, .shard = 1,
+                       .context = 1, .tensor = 2, .expert = 1, .batch = 8,
+                       .micro_batch = 1, .microbatches = 1, .chunks = 1,
+                       .bits = 16, .zero = 3, .schedule = "1f1b"};
+    struct memory one, many, kempner;
+
+    memory_of(&l, &shape, 0, &one);
+    l.microbatches = 4;
+    memory_of(&l, &shape, 0, &many);
+    CHECK(one.gradients > 0 && many.gradients == 2 * 8 * one.gradients);
+    l.as = AS_KEMPNERFORGE;
+    memory_of(&l, &shape, 0, &kempner);
+    CHECK(kempner.gradients == many.gradients);
+    CHECK(kempner.logits - many.logits == 4096 * 32000 * (8 - 14 / 2.0));
+    l.sums = SUMS_EACH;
+    memory_of(&l, &shape, 0, &many);
+    CHECK(many.gradients == one.gradients);
+    l.sums = SUMS_AS_USUAL;
+    l.data = 1;
+    memory_of(&l, &shape, 0, &many);
+    CHECK(many.gradients == 8 * one.gradients);
+}
+
 /* Weights that are frozen have 2 bytes, adapters 2, 4 and 8 more for their
  * copy in float32 and their moments. */
 TEST(frozen_weights_have_no_copy)
@@ -234,7 +266,7 @@ TEST(torch_holds_more_than_shards)
     CHECK(piped.gradients == 8 * plain.gradients);
 }
 
-/* Of 16 heads queries and keys have 192 elements, values and results 128; with
+/* Queries and keys of 16 heads have 192 elements, values and results 128; with
  * latents made again results and latents are left, and the norms of those. */
 TEST(latents_are_kept_alone)
 {
@@ -278,6 +310,7 @@ TEST(nanotron_keeps_what_it_gathers)
 
 TEST_MAIN(megatron_figure_1, megatron_figure_7, torch_holds_more_than_shards,
           nanotron_keeps_what_it_gathers, latents_are_kept_alone,
+          gradients_of_micro_batches_are_whole,
           inputs_of_products_are_kept_in_8_bits,
           frozen_weights_have_no_copy, inputs_of_frozen_products_are_not_kept,
           states_of_automodel_are_narrow)

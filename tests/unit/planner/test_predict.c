@@ -2,6 +2,7 @@
 /* test_predict.c - mirrors src/planner/predict.c and steps.c: what algebra says
  * of pipelines whose messages cost nothing. */
 #include "planner/predict.h"
+#include "planner/step_tail.h"
 
 #include <math.h>
 
@@ -49,15 +50,21 @@ static struct layout layout_of(const char *schedule, int pipe, int chunks,
     return l;
 }
 
+static struct prediction predicted_with(const struct cost *cost)
+{
+    const struct weather weather = {.slow = NULL};
+    struct prediction p;
+
+    IS_OK(predict(&p, cost, &weather));
+    return p;
+}
+
 static struct prediction predicted(const struct machine *m,
                                    const struct layout *l)
 {
     const struct cost cost = {m, &shape, l};
-    const struct weather weather = {.slow = NULL};
-    struct prediction p;
 
-    IS_OK(predict(&p, &cost, &weather));
-    return p;
+    return predicted_with(&cost);
 }
 
 static double of_all_blocks(const struct machine *m, const struct layout *l)
@@ -166,5 +173,48 @@ TEST(many_ranks_are_as_slow_as_their_slowest)
     machine_free(&m);
 }
 
+/* FSDP sends weights twice for each micro-batch, and gradients once: those of
+ * AutoModel with the last of 8, so that its steps wait less for ports.
+ * KempnerForge's head gathers logits. */
+TEST(gradients_are_sent_once)
+{
+    struct layout l = {.as = AS_TORCHTITAN, .pipe = 1, .data = 64, .shard = 1,
+                       .context = 1, .tensor = 1, .expert = 1, .per_node = 8,
+                       .batch = 512, .micro_batch = 1, .microbatches = 8,
+                       .chunks = 1, .bits = 16, .zero = 3,
+                       .schedule = "1f1b"};
+    struct machine machine;
+    struct shape wide = shape;
+    struct passes head;
+    double each, once, one, slow;
+
+    wide.vocab = 32768;
+    IS_OK(machine_open(&machine, &(struct machine_choice){
+        .what = "h100,nic_rate=5e9"}));
+    const struct cost cost = {&machine, &wide, &l};
+
+    each = cost_messages(&cost);
+    slow = predicted_with(&cost).step_s;
+    l.as = AS_AUTOMODEL;
+    once = cost_messages(&cost);
+    l.microbatches = 1;
+    one = cost_messages(&cost);
+    CHECK(fabs(each - 8 * one) < 1e-9 * each);
+    CHECK(once > 4 * one && once < 0.75 * each); /* 16 gathers, one sum */
+    l.microbatches = 8;
+    l.sums = SUMS_EACH;
+    CHECK(fabs(cost_messages(&cost) - each) < 1e-9 * each);
+    l.sums = SUMS_AS_USUAL;
+    CHECK(predicted_with(&cost).step_s < slow - 0.5 * (each - once));
+    l.tensor = 4;
+    cost_head(&cost, &head);
+    CHECK(head.pass[COST_F].seconds[CAUSE_TENSOR] == 0);
+    l.as = AS_KEMPNERFORGE;
+    cost_head(&cost, &head);
+    CHECK(head.pass[COST_F].seconds[CAUSE_TENSOR] > 0);
+    machine_free(&machine);
+}
+
 TEST_MAIN(pipelines_take_what_algebra_says, the_causes_add_up,
-          few_ports_make_a_pipe_slower, many_ranks_are_as_slow_as_their_slowest)
+          few_ports_make_a_pipe_slower, gradients_are_sent_once,
+          many_ranks_are_as_slow_as_their_slowest)
