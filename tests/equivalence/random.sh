@@ -135,10 +135,8 @@ draw() { # SEED
                 text = text maybe("context.ulysses", "- 1 2")
             if (fast) sub(/context.kind=ring/, "context.kind=striped", text)
             if (later(3) == 0)
-                sub(/recompute=block/, "recompute=" any("[attention] " \
-                    "[linear,norm] [attention,activation]" \
-                    (family ~ latent ? " latent [latent,norm,activation]" \
-                                     : "")), text)
+                sub(/recompute=block/, "recompute=" any("[attention] [linear,norm] [attention,activation]" \
+                    (family ~ latent ? " latent [latent,norm,activation]" : "")), text)
             return text maybe("train.logits_chunk", "- - - 1 7 40") \
                 maybe("numerics.isa", "- - - - - plain") uneven(text)
         }
