@@ -461,8 +461,6 @@ static void block_context(const struct cost *cost, double attends,
                                               : (double)s->kv_heads / l->tensor;
     const double bytes = 2 * kv * s->head_width * cost_element_bytes(cost) *
                          (double)l->micro_batch * (double)s->sequence;
-    const struct group_shape group = group_of(l, CAUSE_CONTEXT);
-    double guessed = 0, seconds;
 
     if (l->context == 1) return;
     context_sums(cost,
@@ -476,17 +474,8 @@ static void block_context(const struct cost *cost, double attends,
         cost_ring(cost, out);
         return;
     }
-    seconds = cost_collective(cost, COLLECTIVE_ALL_GATHER, group, bytes,
-                              &guessed);
-    const double work[] = {attends, BACKWARD_ATTENDS * attends};
-
-    for (int pass = COST_F; pass <= COST_B; pass++) {
-        const double travel = (pass == COST_F ? 1 : 2) * seconds;
-        const double shown = cost_context_shown(cost, travel, work[pass]);
-
-        out->pass[pass].seconds[CAUSE_CONTEXT] += shown;
-        if (guessed > 0) out->pass[pass].guessed += shown;
-    }
+    cost_keys(cost, bytes, (const double[]){attends,
+                                            BACKWARD_ATTENDS * attends}, out);
 }
 
 /* torchtitan makes every second product again and all that is no product.
@@ -512,21 +501,6 @@ static void recompute_moved(const struct cost *cost, struct spent *out)
 
     cost_moved(cost, cost_tokens(cost) * elements * cost_element_bytes(cost),
                out);
-}
-
-/* Products of latents, and what becomes queries, keys and values of them. */
-static void recompute_latents(const struct cost *cost, struct spent *out)
-{
-    const struct shape *s = cost->shape;
-    struct passes again = {0};
-
-    for (int i = 0; i < s->product_count; i++)
-        if (s->products[i].latent > 0)
-            cost_products(cost, &s->products[i], s->products[i].latent,
-                          &again);
-    spent_add(out, &again.pass[COST_F], 1);
-    cost_moved(cost, cost_tokens(cost) * s->latent_moved /
-                         cost->layout->tensor * cost_element_bytes(cost), out);
 }
 
 /* Products of gate and up that are not made again, of those of a block: their
@@ -624,7 +598,7 @@ void cost_block(const struct cost *cost, struct passes *out)
     } else if (l->recompute == RECOMPUTE_SELECTIVE) {
         recompute_parts(&before, &out->pass[COST_B]);
     }
-    if (l->again_latent) recompute_latents(cost, &out->pass[COST_B]);
+    if (l->again_latent) cost_latents(cost, &out->pass[COST_B]);
     cost_glu(cost, out);
     /* Sums of gradients over micro-batches are float32. */
     add_leaves(cost, learns.dense + learns.experts, true, &out->pass[COST_W]);

@@ -14,14 +14,32 @@
 
 #include "planner/network.h"
 
-double cost_context_shown(const struct cost *cost, double seconds,
-                          double attends)
+/* Seconds that a pass waits for keys and values of other context ranks: all
+ * that they travel, or what is longer than attention to those before them. */
+static double shown(const struct cost *cost, double seconds, double attends)
 {
     const double ranks = cost->layout->context;
     const double beside = attends * (ranks - 1) / ranks;
 
     if (!habits_of[cost->layout->as].context_beside) return seconds;
     return seconds > beside ? seconds - beside : 0;
+}
+
+void cost_keys(const struct cost *cost, double bytes, const double attends[2],
+               struct passes *out)
+{
+    double guessed = 0;
+    const double once = cost_collective(
+        cost, COLLECTIVE_ALL_GATHER, group_of(cost->layout, CAUSE_CONTEXT),
+        bytes, &guessed);
+
+    for (int pass = COST_F; pass <= COST_B; pass++) {
+        const double waits = shown(cost, (pass == COST_F ? 1 : 2) * once,
+                                   attends[pass]);
+
+        out->pass[pass].seconds[CAUSE_CONTEXT] += waits;
+        if (guessed > 0) out->pass[pass].guessed += waits;
+    }
 }
 
 void cost_ring(const struct cost *cost, struct passes *out)

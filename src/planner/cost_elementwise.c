@@ -81,3 +81,18 @@ void cost_copies(const struct cost *cost, struct passes *out)
                          (layout_sums_once(l) ? l->microbatches : 1),
                &out->pass[COST_W]);
 }
+
+/* Products of latents, and what becomes queries, keys and values of them. */
+void cost_latents(const struct cost *cost, struct spent *out)
+{
+    const struct shape *s = cost->shape;
+    struct passes again = {0};
+
+    for (int i = 0; i < s->product_count; i++)
+        if (s->products[i].latent > 0)
+            cost_products(cost, &s->products[i], s->products[i].latent,
+                          &again);
+    spent_add(out, &again.pass[COST_F], 1);
+    cost_moved(cost, cost_tokens(cost) * s->latent_moved /
+                         cost->layout->tensor * cost_element_bytes(cost), out);
+}

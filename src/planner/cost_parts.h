@@ -17,10 +17,13 @@ void cost_elementwise(const struct cost *cost, struct passes *out);
 void cost_copies(const struct cost *cost, struct passes *out);
 /* Context ranks of torch need this in a block beside attention itself. */
 void cost_ring(const struct cost *cost, struct passes *out);
-/* Seconds that a pass waits for keys and values of other context ranks: all
- * that they travel, or what is longer than attention to those before them. */
-double cost_context_shown(const struct cost *cost, double seconds,
-                          double attends);
+/* Keys and values of so many bytes travel in F, and twice as many in B, to all
+ * context ranks, of whose attention in F and in B they may lie beside. */
+void cost_keys(const struct cost *cost, double bytes, const double attends[2],
+               struct passes *out);
+/* Products of latents that are made again, and what becomes queries, keys and
+ * values of them. */
+void cost_latents(const struct cost *cost, struct spent *out);
 /* Bytes of an element of an activation. */
 double cost_element_bytes(const struct cost *cost);
 /* Tokens of a micro-batch on a rank. */
