@@ -33,6 +33,26 @@ static int common(const struct layout *a, const struct layout *b)
            (a->micro_batch == b->micro_batch);
 }
 
+/* By how much whole steps are longer than two shorter ones say, of the most
+ * similar layout whose step was walked both ways: sums of gradients that wait
+ * are not as many for each micro-batch of a shorter one. */
+static double beyond_shorter(const struct found_layouts *h,
+                             const struct layout *of)
+{
+    double longer = 1;
+    int most = -1;
+
+    for (int k = 0; k < h->kept_count; k++) {
+        const struct candidate *w = &h->search.found[h->kept[k]];
+        const int alike = common(&w->layout, of);
+
+        if (!w->walked || w->shorter_s <= 0 || alike <= most) continue;
+        most = alike;
+        longer = w->prediction.step_s / w->shorter_s;
+    }
+    return longer;
+}
+
 /* The step as `plan` would say it of a candidate: where it walks the executor's
  * lists, by as much longer than whole stages as the most similar one of those
  * whose lists were walked. */
@@ -54,7 +74,9 @@ static void guess_time(struct found_layouts *h, int i)
         longer = (w->walked ? w->prediction.step_s : w->shorter_s) / w->whole_s;
     }
     scale_time(&c->prediction,
-               c->shorter_s > 0 ? c->shorter_s : c->whole_s * longer);
+               c->shorter_s > 0
+                   ? c->shorter_s * beyond_shorter(h, &c->layout)
+                   : c->whole_s * longer);
     if (h->request.objective != OBJECTIVE_MEMORY) c->score = found_score(h, i);
 }
 
