@@ -150,17 +150,19 @@ static struct call_sums *sums_of(const struct group *group,
     return NULL;
 }
 
-void call_sums_sent(const struct group *group, const struct comm_call *call,
+bool call_sums_sent(const struct group *group, const struct comm_call *call,
                     int number)
 {
     struct call_sums *sums = sums_of(group, call, number);
+    const bool flips = sums != NULL && sums->flips && adds_numbers(call);
 
-    if (sums == NULL) return;
-    if (sums->flips && adds_numbers(call)) {
+    if (sums == NULL) return false;
+    if (flips) {
         flip(call, sums->pass);
         sums->flips = false;
     }
     note(sums, number, true, sum_sent(group, call));
+    return flips;
 }
 
 void call_sums_received(const struct group *group,

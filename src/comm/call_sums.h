@@ -55,8 +55,9 @@ enum call_sums_first call_sums_compare(const struct call_sums *sums, int right,
 /* For call.c and progress.c. The number of a call, from 1; 0: it is of no
  * pass. */
 int call_sums_next(const struct group *group);
-/* Before its messages, and after them; the call as messages see it. */
-void call_sums_sent(const struct group *group, const struct comm_call *call,
+/* Before its messages, and after them; the call as messages see it. True: what
+ * it sends has a wrong bit now (`flips`). */
+bool call_sums_sent(const struct group *group, const struct comm_call *call,
                     int number);
 void call_sums_received(const struct group *group,
                         const struct comm_call *call, int number);

@@ -225,6 +225,12 @@ void lives_done(struct comm_handle *h)
         h->written = hash_of(h, CALL_WRITES);
 }
 
+void lives_changed(struct comm_handle *h)
+{
+    if (check_lives() != CHECK_OFF && !h->in_place)
+        h->read = hash_of(h, CALL_READS);
+}
+
 static void forget(const struct comm_handle *handle)
 {
     struct comm_handle **at = &under_way;

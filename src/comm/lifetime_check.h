@@ -34,6 +34,8 @@ bool lives_stuck(const struct comm_rank *self);
  * over: looks at its outputs. */
 void lives_release(struct comm_handle *handle);
 void lives_done(struct comm_handle *handle);
+/* After a fault that was asked for wrote what the call sends. */
+void lives_changed(struct comm_handle *handle);
 /* Before a call that is held back, and after one that is not, is waited for.
  * ERR_VERIFY: its memory was written meanwhile. */
 status lives_wait(struct comm_handle *handle);

@@ -57,7 +57,8 @@ static status call_moved(struct comm_handle *handle, enum channel channel)
 {
     TRY(device_await(&handle->ready));
     TRY(call_fetch(handle->group, &handle->call));
-    call_sums_sent(handle->group, &handle->call, handle->sums_number);
+    if (call_sums_sent(handle->group, &handle->call, handle->sums_number))
+        lives_changed(handle);
     TRY(call_run(handle->group, &handle->call, channel, handle->tag));
     call_sums_received(handle->group, &handle->call, handle->sums_number);
     return call_store(handle->group, &handle->call);
