@@ -583,15 +583,6 @@ status comm_all_reduce(struct group *group, struct tensor out,
     return comm_run(group, &call);
 }
 
-status comm_reduce_scatter(struct group *group, struct tensor out,
-                           struct tensor in, enum reduction reduction)
-{
-    const struct comm_call call = {.kind = COMM_REDUCE_SCATTER, .out = out,
-                                   .in = in, .reduction = reduction};
-
-    return comm_run(group, &call);
-}
-
 status comm_all_gather(struct group *group, struct tensor out,
                        struct tensor in)
 {

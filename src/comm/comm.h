@@ -250,8 +250,6 @@ int64_t comm_narrow_sent(const struct comm_narrow *how, const int64_t *counts,
 
 status comm_all_reduce(struct group *group, struct tensor out,
                        struct tensor in, enum reduction reduction);
-status comm_reduce_scatter(struct group *group, struct tensor out,
-                           struct tensor in, enum reduction reduction);
 status comm_all_gather(struct group *group, struct tensor out,
                        struct tensor in);
 status comm_broadcast(struct group *group, struct tensor out, int root);

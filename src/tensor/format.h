@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* format.h - number formats of 16 bits and fewer: what a code stands for, and
- * how a float32 number becomes a code.
+ * how numbers are rounded. Kernels write codes (kernels/quantize.h).
  *
  *   sign | exponent | mantissa       1.mantissa 2^(exponent - bias)
  *                                    0.mantissa 2^(1 - bias) for exponent 0
@@ -45,8 +45,6 @@ struct format {
     bool complement;  /* negative codes are two's complement */
 };
 extern const struct format number_formats[FORMAT_COUNT];
-/* "e4m3", "bf16", ...; false when unknown. */
-bool format_parse(const char *name, enum number_format *out);
 
 enum rounding {
     ROUND_NEAREST,    /* ties to the even multiple of the quantum, so up where
@@ -54,13 +52,5 @@ enum rounding {
     ROUND_AWAY,       /* from zero: scales, so that nothing is cut off */
     ROUND_STOCHASTIC  /* up with the probability of the distance */
 };
-
-/* The code of x. random: 32 bits of which the upper 24 decide a stochastic
- * rounding. saturate: what is too large, infinity included, becomes the largest
- * number; else infinity, or NaN where there is none. */
-struct format_cast { enum rounding rounding; bool saturate; uint32_t random; };
-uint32_t format_encode(enum number_format format, float x,
-                       const struct format_cast *cast);
-float format_decode(enum number_format format, uint32_t code);
 
 #endif

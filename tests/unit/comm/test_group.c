@@ -16,14 +16,17 @@ static status split_run(struct group *world, struct group *row,
     const int row_members[] = {3 * r, 3 * r + 1, 3 * r + 2};
     const int column_members[] = {c, 3 + c};
     double x = world->rank, sum = 0, all[3];
+    struct comm_call both = {
+        .kind = COMM_REDUCE_SCATTER, .reduction = REDUCE_MAX,
+        .in = tensor_1d((double[]){x, 10 * x}, DTYPE_F64, 2)};
 
     TRY(group_build(row, world, "row", row_members, 3));
     TRY(group_build(column, world, "column", column_members, 2));
     if (row->rank != c || column->rank != r) FAIL(ERR_VERIFY, "rank");
     TRY(comm_all_reduce(row, one(&sum), one(&x), REDUCE_SUM));
     if (sum != 9 * r + 3) FAIL(ERR_VERIFY, "row sum %g", sum);
-    TRY(comm_reduce_scatter(column, one(&sum), tensor_1d(
-        (double[]){x, 10 * x}, DTYPE_F64, 2), REDUCE_MAX));
+    both.out = one(&sum);
+    TRY(comm_run(column, &both));
     if (sum != (r == 0 ? 3 + c : 10 * (3 + c)))
         FAIL(ERR_VERIFY, "column %g", sum);
     TRY(comm_all_gather(row, tensor_1d(all, DTYPE_F64, 3), one(&x)));

@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 #include "tests/test.h"
 #include "tests/unit/kernels/room.h"
+#include "tests/unit/number_codes.h"
 
 enum { R = 150, C = 300, ELEMENTS = R * C, BLOCKS = ELEMENTS,
        BYTES = 2 * ELEMENTS };
@@ -201,7 +202,7 @@ TEST(fast_rows_equal_the_reference)
     threads_free(threads);
 }
 
-/* The format's own function gives the same codes. */
+/* Number by number the codes are the same. */
 TEST(codes_are_those_of_the_formats)
 {
     const struct format_cast cast = {.saturate = true};

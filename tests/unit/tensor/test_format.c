@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "checkpoint/safetensors.h"
 #include "tests/test.h"
+#include "tests/unit/number_codes.h"
 
 static const char *const path = "tests/golden/precision/formats.safetensors";
 
