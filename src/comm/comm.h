@@ -222,9 +222,6 @@ status group_build(struct group *group, const struct group *world,
 status group_build_aside(struct group *group, const struct group *world,
                          const char *label);
 void group_free(struct group *group);
-/* Its next call is the first again, on all of its ranks: after a world was
- * renewed (comm/process.h), whose messages of before are gone. */
-void group_renew(struct group *group);
 /* How long a rank waits for one message of the group. Groups that are built
  * from it afterwards begin with the same limit; 600 s if nothing is said. */
 void group_limit_ms(struct group *group, int64_t limit_ms);

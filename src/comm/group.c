@@ -27,11 +27,6 @@ void comm_rank_free(struct comm_rank *self)
     self->built_count = self->built_capacity = 0;
 }
 
-void comm_rank_renew(struct comm_rank *self)
-{
-    self->built_count = 0;
-}
-
 /* FNV-1a, 64 bits (Fowler, Noll, Vo): every member computes the same number
  * from the label and the members, without a message. */
 static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
@@ -162,11 +157,6 @@ void group_free(struct group *group)
     }
     memory_free(group->members);
     *group = (struct group){0};
-}
-
-void group_renew(struct group *group)
-{
-    for (int i = 0; i < CHANNEL_COUNT; i++) group->calls[i] = 0;
 }
 
 void group_limit_ms(struct group *group, int64_t limit_ms)

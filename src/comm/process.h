@@ -9,9 +9,9 @@
  * (comm/handshake.h).
  *
  * A generation is one meeting. It is in every message; a message of another
- * generation ends the connection. After a loss the ranks that are left may meet
- * again under the next generation, with a new rank in the place of the lost one
- * (process_world_renew), and go on in the same process. */
+ * generation ends the connection. After a loss the ranks that are left close
+ * their world and open one of the next generation in the same process, with a
+ * new rank in the place of the lost one. */
 #ifndef LOCKSTEP_COMM_PROCESS_H
 #define LOCKSTEP_COMM_PROCESS_H
 
@@ -47,11 +47,6 @@ status process_world_open(struct process_world **out,
                           int64_t limit_ms);
 /* The group of all ranks; lives as long as the world. */
 status process_world_group(struct process_world *world, struct group *group);
-/* Ends all connections and meets the others again under another generation.
- * Every group of the world must be renewed before its next call. */
-status process_world_renew(struct process_world *world,
-                           const struct process_identity *identity,
-                           int64_t limit_ms);
 /* Tells the others and waits, for at most wait_ms, until they leave too. */
 void process_world_close(struct process_world *world, int64_t wait_ms);
 

@@ -105,18 +105,12 @@ static status share_memory(struct process_world *world)
 
 /* ---- the world ---- */
 
-static void links_init(struct process_world *world)
-{
-    for (int i = 0; i < world->identity.size; i++) {
-        world->links[i] = (struct link){.peer = i, .descriptor = -1};
-    }
-}
-
 static status world_fill(struct process_world *world, int64_t limit_ms)
 {
     TRY(memory_take((size_t)world->identity.size, sizeof *world->links,
                     (void **)&world->links));
-    links_init(world);
+    for (int i = 0; i < world->identity.size; i++)
+        world->links[i] = (struct link){.peer = i, .descriptor = -1};
     TRY(share_memory(world));
     TRY(process_connect(world, limit_ms));
     TRY(process_io_begin(world));
@@ -179,49 +173,20 @@ static void leave(struct process_world *world, int64_t wait_ms)
     pthread_mutex_unlock(&world->lock);
 }
 
-static void links_end(struct process_world *world, int64_t wait_ms)
+void process_world_close(struct process_world *world, int64_t wait_ms)
 {
+    if (world == NULL) return;
     if (world->runs && wait_ms > 0) leave(world, wait_ms);
     process_io_end(world);
     for (int i = 0; world->links != NULL && i < world->identity.size; i++)
         link_forget(&world->links[i], &world->stock);
     memory_free(world->links);
-    world->links = NULL;
-    world->ring = (struct ring){.data = world->ring.data};
-    world->sendings = NULL;
-}
-
-void process_world_close(struct process_world *world, int64_t wait_ms)
-{
-    if (world == NULL) return;
-    links_end(world, wait_ms);
     stock_free(&world->stock);
     if (world->shared != NULL) munmap(world->shared, world->shared_bytes);
     comm_rank_free(&world->self);
     pthread_cond_destroy(&world->change);
     pthread_mutex_destroy(&world->lock);
     memory_free(world);
-}
-
-status process_world_renew(struct process_world *world,
-                           const struct process_identity *identity,
-                           int64_t limit_ms)
-{
-    if (identity->size != world->identity.size ||
-        identity->rank != world->identity.rank)
-        FAIL(ERR_CONFIG, "rank %d of %d meets again as rank %d of %d",
-             world->identity.rank, world->identity.size, identity->rank,
-             identity->size);
-    links_end(world, 0);
-    world->identity = *identity;
-    world->aborted = world->asks = false;
-    comm_rank_renew(&world->self);
-    TRY(memory_take((size_t)world->identity.size, sizeof *world->links,
-                    (void **)&world->links));
-    links_init(world);
-    TRY(process_connect(world, limit_ms));
-    TRY(process_io_begin(world));
-    return OK;
 }
 
 /* ---- a rank's life ---- */

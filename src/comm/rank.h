@@ -32,9 +32,6 @@ struct comm_rank {
 
 void comm_rank_init(struct comm_rank *self);
 void comm_rank_free(struct comm_rank *self);
-/* Groups count from their first incarnation again, on all ranks: after a world
- * was renewed, whose messages of before are gone. */
-void comm_rank_renew(struct comm_rank *self);
 
 /* The group of all ranks of a back end's world. */
 status group_build_world(struct group *world, const struct comm_ops *ops,

@@ -16,7 +16,7 @@
 enum { RANKS = 3, ELEMENTS = 300000, LIMIT_MS = 20000 };
 
 /* Ranks that have noticed, and the crew that has begun the next generation: who
- * renews before breaks connections of others. All processes share it. */
+ * closes before breaks connections of others. All processes share it. */
 static _Atomic int *ready;
 enum { READY = RANKS }; /* RANKS - 1 ranks and the crew */
 
@@ -83,8 +83,11 @@ static status rank_life(void)
         ++*ready;
         for (int tries = 0; tries < LIMIT_MS && *ready < READY; tries++)
             usleep(1000);
-        TRY(process_world_renew(world, &identity, LIMIT_MS));
-        group_renew(&group);
+        group_free(&group);
+        process_world_close(world, 0);
+        TRY(process_world_open(&world, &identity, LIMIT_MS));
+        TRY(process_world_group(world, &group));
+        group_limit_ms(&group, LIMIT_MS);
     }
     TRY(add_up(&group));
     TRY(comm_agree(&group, OK));
