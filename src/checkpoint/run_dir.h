@@ -3,7 +3,7 @@
  *
  *    RUN/config.yaml      the resolved configuration
  *    RUN/metrics.jsonl    one line for each step
- *    RUN/ledger.jsonl     steps that went wrong (train/ledger.h)
+ *    RUN/ledger.jsonl     steps that went wrong (observe/ledger.h)
  *    RUN/consumed.jsonl   samples of each step (observe/consumed.h)
  *    RUN/samples.jsonl    texts that validations continued (validate.prompts)
  *    RUN/log.txt          of rank 0; RUN/logs/rank-00003.log of the others

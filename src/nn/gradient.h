@@ -57,7 +57,7 @@ struct gradients {
     struct stream *stream;
     struct group *context;   /* of ranks that have the other context leaves of
                               * each data leaf; NULL: none */
-    void *root;              /* [root_count][params.gradients] real */
+    void *root;              /* [roots.count][params.gradients] real */
     void *partials;          /* [partial_elements] real */
     int64_t partial_elements;
     struct node_stack roots; /* the subtrees that this rank has; one, unless
