@@ -119,6 +119,13 @@ status door_write_bulk(int descriptor, const void *bytes, size_t length,
 /* The address of a listener as others may give it: one that listens at all
  * addresses of this machine is reached by the machine's name. */
 void door_reached(const char *address, char out[DOOR_ADDRESS_BYTES]);
+/* The address is this machine's own; no other one can reach it. */
+bool door_is_loopback(const char *address);
+/* HOST:PORT of the other end of a connection; "": nobody knows. */
+void door_far_side(int descriptor, char out[DOOR_ADDRESS_BYTES]);
+/* The address of a listener as it is reached from here: one that listens at all
+ * addresses of the machine to which the connection goes is reached there. */
+void door_through(char address[DOOR_ADDRESS_BYTES], int descriptor);
 /* HOST:0 of this machine, as it is seen from an address that it can reach. */
 status door_near_side(const char *address, char out[DOOR_ADDRESS_BYTES]);
 

@@ -16,6 +16,7 @@
 #include "comm/patience.h"
 
 enum {
+    HOST_BYTES = 256, /* names of name servers have 253 at most */
     TAKEN_MS = 3000, /* an address may be another's for so long */
     BACKLOG = 4096, /* the system takes less where it allows less */
     /* How long without a word a peer is asked whether it is there. */
@@ -23,12 +24,13 @@ enum {
 };
 
 /* HOST:PORT, [V6]:PORT. */
-static status address_split(const char *address, char host[64], char port[8])
+static status address_split(const char *address, char host[HOST_BYTES],
+                            char port[8])
 {
     const char *colon = strrchr(address, ':');
     size_t length = colon != NULL ? (size_t)(colon - address) : 0;
 
-    if (length == 0 || length >= 64 || strlen(colon + 1) >= 8 ||
+    if (length == 0 || length >= HOST_BYTES || strlen(colon + 1) >= 8 ||
         colon[1] == '\0' || colon[1 + strspn(colon + 1, "0123456789")] != '\0')
         FAIL(ERR_CONFIG, "\"%.80s\" is no address; expected HOST:PORT, for "
              "example 127.0.0.1:7000", address);
@@ -37,7 +39,7 @@ static status address_split(const char *address, char host[64], char port[8])
         address++;
         length -= 2;
     }
-    snprintf(host, 64, "%.*s", (int)length, address);
+    snprintf(host, HOST_BYTES, "%.*s", (int)length, address);
     return OK;
 }
 
@@ -45,7 +47,7 @@ static status address_find(const char *address, struct addrinfo **out)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                                    .ai_flags = AI_NUMERICSERV};
-    char host[64], port[8];
+    char host[HOST_BYTES], port[8];
     int error;
 
     TRY(address_split(address, host, port));
@@ -69,20 +71,28 @@ static void socket_tune(int descriptor)
     patience_tell(descriptor, patience_ms(descriptor));
 }
 
+static status name_text(const struct sockaddr_storage *name, socklen_t length,
+                        char out[DOOR_ADDRESS_BYTES])
+{
+    char host[64], port[8];
+
+    if (getnameinfo((const struct sockaddr *)name, length, host, sizeof host,
+                    port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        FAIL(ERR_IO, "an address has no text");
+    snprintf(out, DOOR_ADDRESS_BYTES,
+             name->ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+    return OK;
+}
+
 static status address_text(int descriptor, char out[DOOR_ADDRESS_BYTES])
 {
     struct sockaddr_storage name;
     socklen_t length = sizeof name;
-    char host[64], port[8];
 
-    if (getsockname(descriptor, (struct sockaddr *)&name, &length) != 0 ||
-        getnameinfo((struct sockaddr *)&name, length, host, sizeof host, port,
-                    sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    if (getsockname(descriptor, (struct sockaddr *)&name, &length) != 0)
         FAIL(ERR_IO, "a socket does not know its address: %s",
              strerror(errno));
-    snprintf(out, DOOR_ADDRESS_BYTES,
-             name.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
-    return OK;
+    return name_text(&name, length, out);
 }
 
 /* One that just died may listen there for a moment longer; its successor has
@@ -114,28 +124,48 @@ static const char *why_not(int error)
                                : strerror(error);
 }
 
+/* Not bound: errno. */
+static int listen_at(const struct addrinfo *to, const char *address)
+{
+    const int descriptor =
+        socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    const int on = 1;
+
+    if (descriptor < 0) return -1;
+    setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind_in_time(descriptor, to, address)) return descriptor;
+    const int reason = errno;
+
+    close(descriptor);
+    errno = reason;
+    return -1;
+}
+
+/* A name may have addresses that this machine has not, as of IPv6. */
 status socket_listen(int *out, const char *address,
                      char where[DOOR_ADDRESS_BYTES])
 {
     struct addrinfo *found = NULL;
-    const int on = 1;
+    int descriptor = -1;
     status result;
-    int descriptor;
 
     TRY(address_find(address, &found));
-    descriptor = socket(found->ai_family,
-                        SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (descriptor >= 0)
-        setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (descriptor < 0 || !bind_in_time(descriptor, found, address))
-        FAIL_GOTO(done, result, ERR_CONFIG, "cannot listen on %.80s: %s",
-                  address, why_not(errno));
+    for (const struct addrinfo *to = found; to != NULL; to = to->ai_next) {
+        descriptor = listen_at(to, address);
+        if (descriptor >= 0 ||
+            (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT))
+            break;
+    }
+    const int reason = errno;
+
+    freeaddrinfo(found);
+    if (descriptor < 0)
+        FAIL(ERR_CONFIG, "cannot listen on %.80s: %s", address,
+             why_not(reason));
     socket_tune(descriptor); /* connections inherit it */
     result = address_text(descriptor, where);
-done:
-    freeaddrinfo(found);
     if (result == OK) *out = descriptor;
-    else if (descriptor >= 0) close(descriptor);
+    else close(descriptor);
     return result;
 }
 
@@ -164,21 +194,19 @@ static status connect_wait(int descriptor, const char *address, int64_t end_ns,
     FAIL(ERR_PEER, "%s: nobody answers", address);
 }
 
-status socket_connect(int *out, const char *address, int64_t end_ns,
-                      enum door_end *end)
+static status connect_to(int *out, const struct addrinfo *to,
+                         const char *address, int64_t end_ns,
+                         enum door_end *end)
 {
-    struct addrinfo *found = NULL;
     status result = OK;
     int descriptor;
 
     *end = DOOR_UNKNOWN;
-    TRY(address_find(address, &found));
-    descriptor = socket(found->ai_family,
+    descriptor = socket(to->ai_family,
                         SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (descriptor < 0)
-        FAIL_GOTO(done, result, ERR_IO, "no socket: %s", strerror(errno));
+    if (descriptor < 0) FAIL(ERR_IO, "no socket: %s", strerror(errno));
     socket_tune(descriptor);
-    if (connect(descriptor, found->ai_addr, found->ai_addrlen) != 0) {
+    if (connect(descriptor, to->ai_addr, to->ai_addrlen) != 0) {
         *end = end_of(errno);
         if (errno != EINPROGRESS)
             FAIL_GOTO(done, result, ERR_PEER, "%s: %s", address,
@@ -188,10 +216,78 @@ status socket_connect(int *out, const char *address, int64_t end_ns,
     }
     *end = DOOR_IN;
 done:
-    freeaddrinfo(found);
     if (result == OK) *out = descriptor;
-    else if (descriptor >= 0) close(descriptor);
+    else close(descriptor);
     return result;
+}
+
+/* Its part of the time that is left, of so many addresses. */
+static int64_t part_end_ns(const struct addrinfo *to, int64_t end_ns)
+{
+    const int64_t now = clock_ns();
+    int count = 0;
+
+    for (; to != NULL; to = to->ai_next) count++;
+    return end_ns > now ? now + (end_ns - now) / count : end_ns;
+}
+
+/* A name may have several addresses, as of IPv6 and of IPv4, at one of which
+ * somebody listens. Nobody does only where all say so. */
+status socket_connect(int *out, const char *address, int64_t end_ns,
+                      enum door_end *end)
+{
+    struct addrinfo *found = NULL;
+    enum door_end worst = DOOR_NOBODY, one = DOOR_UNKNOWN;
+    status result = OK;
+
+    *end = DOOR_UNKNOWN;
+    TRY(address_find(address, &found));
+    for (const struct addrinfo *to = found; to != NULL; to = to->ai_next) {
+        if (result != OK) status_clear();
+        result = connect_to(out, to, address, part_end_ns(to, end_ns), &one);
+        if (result == OK) break;
+        if (worst != DOOR_LATE && one != DOOR_NOBODY) worst = one;
+    }
+    freeaddrinfo(found);
+    *end = result == OK ? DOOR_IN : worst;
+    return result;
+}
+
+bool door_is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 ||
+           strncmp(address, "[::1]:", 6) == 0;
+}
+
+static bool is_anywhere(const char *address)
+{
+    return strncmp(address, "0.0.0.0:", 8) == 0 ||
+           strncmp(address, "[::]:", 5) == 0;
+}
+
+void door_far_side(int descriptor, char out[DOOR_ADDRESS_BYTES])
+{
+    struct sockaddr_storage name;
+    socklen_t length = sizeof name;
+
+    if (getpeername(descriptor, (struct sockaddr *)&name, &length) != 0 ||
+        name_text(&name, length, out) != OK) {
+        status_clear();
+        out[0] = '\0';
+    }
+}
+
+void door_through(char address[DOOR_ADDRESS_BYTES], int descriptor)
+{
+    char far[DOOR_ADDRESS_BYTES], port[8];
+    char *colon;
+
+    if (!is_anywhere(address)) return;
+    door_far_side(descriptor, far);
+    if ((colon = strrchr(far, ':')) == NULL) return;
+    snprintf(port, sizeof port, "%s", strrchr(address, ':'));
+    snprintf(colon, (size_t)(far + DOOR_ADDRESS_BYTES - colon), "%s", port);
+    memcpy(address, far, sizeof far);
 }
 
 void door_reached(const char *address, char out[DOOR_ADDRESS_BYTES])
@@ -199,32 +295,45 @@ void door_reached(const char *address, char out[DOOR_ADDRESS_BYTES])
     char host[64] = "";
 
     snprintf(out, DOOR_ADDRESS_BYTES, "%s", address);
-    if (strncmp(address, "0.0.0.0:", 8) != 0 &&
-        strncmp(address, "[::]:", 5) != 0)
-        return;
+    if (!is_anywhere(address)) return;
     if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') return;
     snprintf(out, DOOR_ADDRESS_BYTES, "%.63s%.7s", host,
              strrchr(address, ':'));
 }
 
+/* A datagram socket knows its own address without sending anything. */
+static bool near_side_of(const struct addrinfo *to,
+                         char out[DOOR_ADDRESS_BYTES])
+{
+    const int descriptor = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool known = descriptor >= 0 &&
+                 connect(descriptor, to->ai_addr, to->ai_addrlen) == 0;
+    const int reason = errno;
+
+    if (known && address_text(descriptor, out) != OK) {
+        status_clear();
+        known = false;
+    }
+    if (descriptor >= 0) close(descriptor);
+    errno = reason;
+    return known;
+}
+
 status door_near_side(const char *address, char out[DOOR_ADDRESS_BYTES])
 {
     struct addrinfo *found = NULL;
-    status result = OK;
-    int descriptor;
+    bool known = false;
     char *colon;
 
     TRY(address_find(address, &found));
-    /* A datagram socket knows its own address without sending anything. */
-    descriptor = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (descriptor < 0 ||
-        connect(descriptor, found->ai_addr, found->ai_addrlen) != 0)
-        FAIL_GOTO(done, result, ERR_PEER, "%s: %s", address, strerror(errno));
-    TRY_GOTO(done, result, address_text(descriptor, out));
+    for (const struct addrinfo *to = found; to != NULL && !known;
+         to = to->ai_next)
+        known = near_side_of(to, out);
+    const int reason = errno;
+
+    freeaddrinfo(found);
+    if (!known) FAIL(ERR_PEER, "%s: %s", address, strerror(reason));
     colon = strrchr(out, ':');
     snprintf(colon, (size_t)(out + DOOR_ADDRESS_BYTES - colon), ":0");
-done:
-    freeaddrinfo(found);
-    if (descriptor >= 0) close(descriptor);
-    return result;
+    return OK;
 }

@@ -12,11 +12,10 @@
 static status open_door(struct door *door,
                         const struct process_identity *identity)
 {
-    const bool loopback = strncmp(identity->meet, "127.", 4) == 0 ||
-                          strncmp(identity->meet, "[::1]", 5) == 0;
     char address[DOOR_ADDRESS_BYTES] = "127.0.0.1:0";
 
-    if (!loopback) TRY(door_near_side(identity->meet, address));
+    if (!door_is_loopback(identity->meet))
+        TRY(door_near_side(identity->meet, address));
     TRY(door_open(door, address, &identity->token, identity->job));
     return OK;
 }

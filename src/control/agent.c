@@ -162,6 +162,15 @@ static int64_t knock_ms(const struct agent *agent)
     return left > KNOCK_LEAST_MS ? left : KNOCK_LEAST_MS;
 }
 
+/* Ranks that live wait for no name server, which may be as far away as the
+ * supervisor. Where nobody listens any more, the name may be another machine's
+ * by now. */
+static const char *where_to(const struct agent *agent)
+{
+    return agent->reached[0] != '\0' && is_busy(agent) ? agent->reached
+                                                       : agent->how->join;
+}
+
 /* A supervisor that does not let this agent in is final; nobody there is not,
  * nor is a network that is slow. */
 static status join(struct agent *agent)
@@ -175,11 +184,13 @@ static status join(struct agent *agent)
     status result;
 
     agent->next_try_ns = clock_ns() + (int64_t)AGAIN_MS * 1000000;
-    result = door_knock(&descriptor, agent->how->join, &self, &agent->token,
+    result = door_knock(&descriptor, where_to(agent), &self, &agent->token,
                         knock_ms(agent), &end);
     /* No supervisor listens there: none has begun another generation, and the
      * next one waits for as long before it does. */
     if (end == DOOR_NOBODY) lease_renew(agent->board, lease);
+    if (end == DOOR_NOBODY) agent->reached[0] = '\0';
+    if (result == OK) door_far_side(descriptor, agent->reached);
     if (result == OK)
         result = wire_open(&agent->up, descriptor, &agent->token, false);
     agent->up.resets = true;

@@ -275,6 +275,8 @@ void workers_order(struct agent *agent, const struct order *order)
     if (place_is_busy(place)) return; /* the supervisor sees that */
     agent->workers[order->place].fence_ns = 0;
     place->order = *order;
+    place->order.meet[sizeof place->order.meet - 1] = '\0';
+    door_through(place->order.meet, agent->up.descriptor);
     atomic_store(&place->coming, order->number);
     courier_halt(agent);
     atomic_store(&place->ordered, order->number);

@@ -32,7 +32,8 @@ struct agent {
     const struct agent_how *how;
     char name[NODE_NAME_BYTES];
     struct token token;
-    struct wire up;       /* to the supervisor */
+    struct wire up;       /* to the supervisor, */
+    char reached[DOOR_ADDRESS_BYTES]; /* who was there last; "": nobody yet */
     struct door door;     /* for other agents */
     int64_t began_ns, next_try_ns, told_ns, parted_ns;
     int64_t late_ns;      /* when the lease was found to be over; 0: it is

@@ -34,7 +34,7 @@ journal=kept/control/journal.jsonl
 # shellcheck disable=SC2086
 "$program" supervise config.yaml --run kept $base --ranks "$ranks" $mesh \
     --set train.threads=1 --set zero=zero1 --set comm.limit=60 --token token \
-    --listen 10.77.0.254:7077 >log 2>&1 &
+    --listen 0.0.0.0:7077 >log 2>&1 &
 child=$!
 children="$children $child"
 await log listens

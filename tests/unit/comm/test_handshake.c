@@ -5,6 +5,8 @@
 #include "base/clock.h"
 #include "comm/handshake.h"
 
+#include <dlfcn.h>
+#include <netdb.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
@@ -389,7 +391,87 @@ TEST(a_listener_at_all_addresses_is_reached_by_its_machines_name)
     EQUAL_TEXT(out, want);
 }
 
+/* ---- names with several addresses ---- */
+
+/* The names "two..." and "moved" have a first address at which nobody listens,
+ * or that this machine has not, as those of IPv6; the rest as the system. */
+int getaddrinfo(const char *restrict host, const char *restrict port,
+                const struct addrinfo *restrict hints,
+                struct addrinfo **restrict out)
+{
+    int (*real)(const char *, const char *, const struct addrinfo *,
+                struct addrinfo **);
+    const bool two = strncmp(host, "two", 3) == 0;
+    struct addrinfo *second;
+    int error;
+
+    *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+    if (!two && strcmp(host, "moved") != 0)
+        return real(host, port, hints, out);
+    error = real("127.0.0.1", port, hints, &second);
+    if (error != 0) return error;
+    error = real(two ? "127.0.0.9" : "192.0.2.1", port, hints, out);
+    if (error == 0) (*out)->ai_next = second;
+    else freeaddrinfo(second);
+    return error;
+}
+
+/* Only the first address was tried: an agent that was told the name of a
+ * machine with IPv6 never reached a supervisor that listens by IPv4. */
+TEST(all_addresses_of_a_name_are_tried)
+{
+    static struct door door;
+    char address[128], there[DOOR_ADDRESS_BYTES];
+    enum door_end end = DOOR_UNKNOWN;
+    int descriptor;
+
+    open_one(&door);
+    /* As long as those of Kubernetes are. */
+    snprintf(address, sizeof address, "two%065d%s", 0,
+             strrchr(door.address, ':'));
+    IS_OK(socket_connect(&descriptor, address, in_time(), &end));
+    EQUAL_INT(end, DOOR_IN);
+    door_far_side(descriptor, there);
+    EQUAL_TEXT(there, door.address);
+    close(descriptor);
+    door_close(&door);
+    FAILS(socket_connect(&descriptor, address, in_time(), &end), ERR_PEER,
+          "refused");
+    EQUAL_INT(end, DOOR_NOBODY);
+    IS_OK(door_open(&door, "moved:0", &right, JOB));
+    EQUAL_TEXT(strtok(memcpy(there, door.address, sizeof there), ":"),
+               "127.0.0.1");
+    door_close(&door);
+}
+
+/* Ranks of other machines were told to meet at 0.0.0.0, which is their own. */
+TEST(a_meeting_at_all_addresses_is_where_the_supervisor_is)
+{
+    static struct door door;
+    char address[DOOR_ADDRESS_BYTES];
+    int descriptor;
+
+    open_one(&door);
+    descriptor = raw_connect(&door);
+    snprintf(address, sizeof address, "0.0.0.0:7078");
+    door_through(address, descriptor);
+    EQUAL_TEXT(address, "127.0.0.1:7078");
+    snprintf(address, sizeof address, "[::]:7");
+    door_through(address, descriptor);
+    EQUAL_TEXT(address, "127.0.0.1:7");
+    snprintf(address, sizeof address, "10.0.0.1:7078");
+    door_through(address, descriptor);
+    EQUAL_TEXT(address, "10.0.0.1:7078");
+    close(descriptor);
+    snprintf(address, sizeof address, "0.0.0.0:7078");
+    door_through(address, -1); /* nobody knows */
+    EQUAL_TEXT(address, "0.0.0.0:7078");
+    door_close(&door);
+}
+
 TEST_MAIN(a_listener_at_all_addresses_is_reached_by_its_machines_name,
+          all_addresses_of_a_name_are_tried,
+          a_meeting_at_all_addresses_is_where_the_supervisor_is,
           the_token_opens, another_token_and_another_job_do_not,
           silent_clients_keep_nobody_out,
           a_crowd_comes_in, a_recorded_handshake_is_refused,
