@@ -28,7 +28,8 @@ static void rank_text(const struct run_report *r, int rank, char out[160])
         position_text(r->board, rank, clock_ns(), out);
     else
         snprintf(out, 160, "rank %d: %s", rank,
-                 r->rank[rank].lives ? "lives" : "is gone");
+                 r->state == RUN_ELSEWHERE ? "not known here"
+                 : r->rank[rank].lives     ? "lives" : "is gone");
 }
 
 /* While steps are made. */
@@ -122,6 +123,7 @@ static status print_status_json(const struct run_report *r, const char *run)
     json_write_key_text(&w, "state", run_state_name(r->state));
     json_write_key_text(&w, "result", r->result != NULL ? r->result : "");
     json_write_key_integer(&w, "supervisor", r->supervisor);
+    json_write_key_text(&w, "host", r->host);
     json_write_key_integer(&w, "generation", r->generation);
     json_write_key_integer(&w, "step", r->step);
     json_write_key_integer(&w, "incidents", r->incidents);
@@ -138,7 +140,8 @@ static status print_status_json(const struct run_report *r, const char *run)
         json_write_key_integer(&w, "process", r->rank[i].process);
         if (r->agents) json_write_key_text(&w, "node", r->rank[i].node);
         json_write_key(&w, "lives");
-        json_write_bool(&w, r->rank[i].lives);
+        if (r->state == RUN_ELSEWHERE) json_write_null(&w);
+        else json_write_bool(&w, r->rank[i].lives);
         json_write_key_text(&w, "position", text);
         json_write_object_end(&w);
     }
@@ -150,7 +153,9 @@ static status print_status_json(const struct run_report *r, const char *run)
     return result;
 }
 
-static void print_status(const struct run_report *r, const char *run)
+/* written_s: how long ago the metrics were written; below 0: unknown. */
+static void print_status(const struct run_report *r, const char *run,
+                         double written_s)
 {
     static const char *const states[] = {
         [RUN_RUNS] = "runs",
@@ -158,11 +163,18 @@ static void print_status(const struct run_report *r, const char *run)
                        "now is not replaced"),
         [RUN_RESTARTS] = "is being restarted",
         [RUN_WAITS] = "waits for its first ranks", [RUN_ENDED] = "has ended",
+        [RUN_ELSEWHERE] = "is not known here",
         [RUN_DEAD] = "is dead: nobody lives, and nobody said why"};
     char text[160];
 
     printf("run        %s\nstate      %s%s%s\n", run, states[r->state],
            r->result != NULL ? ": " : "", r->result != NULL ? r->result : "");
+    if (r->state == RUN_ELSEWHERE)
+        printf("machine    %s: its supervisor was started there, and only "
+               "there lockstep status knows whether it lives\n", r->host);
+    if (r->state == RUN_ELSEWHERE && written_s >= 0)
+        printf("written    %s ago: the newest line of its metrics\n",
+               text_duration(text, written_s));
     printf("step       %lld\ngeneration %lld\nincidents  %d, %d recovered\n",
            (long long)r->step, (long long)r->generation, r->incidents,
            r->recovered);
@@ -209,6 +221,15 @@ static int64_t written_step(const char *path)
     return key != NULL ? strtoll(key + strlen("\"step\": "), NULL, 10) : 0;
 }
 
+/* In seconds; below 0: nobody can say. */
+static double written_ago(const char *path)
+{
+    struct stat found;
+
+    return stat(path, &found) == 0
+               ? clock_wall_s() - (double)found.st_mtim.tv_sec : -1;
+}
+
 /* Reads the report of what is a run, and says where its metrics are. */
 static status open_report(const char *run, char metrics[PATH_BYTES],
                           struct run_report *report)
@@ -243,7 +264,7 @@ status command_status(struct arguments *arguments)
     if (arguments_has(arguments, "json"))
         result = print_status_json(&report, run);
     else
-        print_status(&report, run);
+        print_status(&report, run, written_ago(metrics));
     run_report_free(&report);
     return result;
 }

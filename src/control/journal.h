@@ -3,8 +3,8 @@
  * JSON object a line. It survives whatever happens to the supervisor; a last
  * line that is torn is left out when it is read.
  *
- *   {"event": "start", "time": ..., "generation": 1, "supervisor": 4711,
- *    "began": ..., "board": 5, "state": 6,
+ *   {"event": "start", "time": ..., "host": "n1", "generation": 1,
+ *    "supervisor": 4711, "began": ..., "board": 5, "state": 6,
  *    "ranks": [{"process": 4712, "began": ...}, ...]}
  *   {"event": "incident", "incident": 1, "generation": 1, "kind": "death",
  *    "rank": 2, "process": 4714, "cause": "was killed by signal 9 (Killed)",

@@ -11,12 +11,13 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "comm/crew.h"
+#include "control/host.h"
 #include "control/place.h"
 
 const char *run_state_name(enum run_state state)
 {
     static const char *const names[] = {"runs", "alone", "restarts", "waits",
-                                        "ended", "dead"};
+                                        "ended", "elsewhere", "dead"};
 
     return names[state];
 }
@@ -66,19 +67,33 @@ static void find_board(struct run_report *r, int64_t process, int64_t file)
     else memcpy(r->board_path, path, sizeof path);
 }
 
+/* Numbers of processes mean nothing on another machine. Journals of older
+ * builds do not name theirs. A machine may get another name. */
+static bool is_elsewhere(const struct run_report *r, int64_t began)
+{
+    char here[HOST_NAME_BYTES];
+
+    host_name(here);
+    return r->host[0] != '\0' && strcmp(r->host, here) != 0 &&
+           !lives(r->supervisor, began);
+}
+
 /* The newest start: who lives of it. */
 static status read_start(struct run_report *r, const struct json *start)
 {
     const struct json *ranks = json_get(start, "ranks");
     const int64_t board = number_of(start, "board");
+    const int64_t began = number_of(start, "began");
     void *memory;
 
     r->supervisor = number_of(start, "supervisor");
     r->board_number = (int)(json_get(start, "board_in_ranks") != NULL
                                 ? number_of(start, "board_in_ranks") : board);
     r->generation = number_of(start, "generation");
-    if (!lives(r->supervisor, number_of(start, "began"))) r->supervisor = 0;
-    else find_board(r, r->supervisor, board);
+    TRY(json_get_string_or(start, "journal.jsonl", "host", "", &r->host));
+    r->elsewhere = is_elsewhere(r, began);
+    if (!r->elsewhere && !lives(r->supervisor, began)) r->supervisor = 0;
+    else if (!r->elsewhere) find_board(r, r->supervisor, board);
     r->agents = json_get(start, "layout") != NULL;
     TRY(json_get_string_or(start, "journal.jsonl", "layout", "", &r->layout));
     if (ranks == NULL || ranks->kind != JSON_ARRAY) return OK;
@@ -91,7 +106,8 @@ static status read_start(struct run_report *r, const struct json *start)
         TRY(json_get_string_or(&ranks->items[i], "journal.jsonl", "node", "",
                                &r->rank[i].node));
         r->rank[i].began = number_of(&ranks->items[i], "began");
-        r->rank[i].lives = lives(r->rank[i].process, r->rank[i].began) &&
+        r->rank[i].lives = !r->elsewhere &&
+                           lives(r->rank[i].process, r->rank[i].began) &&
                            !(r->agents && is_spare(r->rank[i].process));
         if (r->rank[i].lives)
             find_board(r, r->rank[i].process, r->board_number);
@@ -115,6 +131,8 @@ static enum run_state find_state(const struct run_report *r)
 {
     int living = 0;
 
+    if (r->elsewhere)
+        return r->result != NULL ? RUN_ENDED : RUN_ELSEWHERE;
     for (int i = 0; i < r->ranks; i++) living += r->rank[i].lives;
     if (r->supervisor != 0) return living > 0 ? RUN_RUNS : RUN_RESTARTS;
     if (living > 0) return RUN_ALONE;
@@ -238,7 +256,7 @@ status run_report_read(struct run_report *report, const char *run)
 {
     status result;
 
-    *report = (struct run_report){.survives = ""};
+    *report = (struct run_report){.survives = "", .host = ""};
     arena_init(&report->arena, "journal", 0);
     result = read_report(report, run);
     if (result == OK) return OK;

@@ -16,6 +16,8 @@ enum run_state {
     RUN_WAITS,     /* it waits for the first agents of a new run, of which there
                     * is no more than its lock */
     RUN_ENDED,     /* as the journal says */
+    RUN_ELSEWHERE, /* the supervisor was started on another machine, which alone
+                    * can say whether it lives */
     RUN_DEAD       /* nobody lives, and nobody said why */
 };
 
@@ -26,7 +28,9 @@ struct run_report {
     char board_path[64];
     int board_number;          /* of its descriptor in ranks: children */
     enum run_state state;
-    int64_t supervisor;        /* process */
+    int64_t supervisor;        /* process, and its machine; "": not on */
+    const char *host;          /* record */
+    bool elsewhere;            /* than this one */
     int64_t generation;
     const char *result;        /* of the end; NULL */
     int64_t step;              /* steps done, as far as it is known */

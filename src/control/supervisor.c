@@ -21,6 +21,7 @@
 #include "base/room.h"
 #include "base/text.h"
 #include "control/call_record.h"
+#include "control/host.h"
 #include "control/report.h"
 #include "control/watch.h"
 
@@ -92,9 +93,12 @@ static bool run_has_begun(const char *run)
 
 static void tell_start(struct supervisor *s)
 {
+    char host[HOST_NAME_BYTES];
     struct json_writer w;
 
+    host_name(host);
     journal_line(&w, "start");
+    json_write_key_text(&w, "host", host);
     json_write_key_integer(&w, "generation", (int64_t)s->crew.generation);
     json_write_key_integer(&w, "supervisor", getpid());
     json_write_key_integer(&w, "began", (int64_t)crew_began(getpid()));

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "comm/crew.h"
+#include "control/host.h"
 #include "control/place.h"
 #include "tests/test.h"
 
@@ -55,8 +56,9 @@ static void hold_lock(struct file_lock *lock)
     IS_OK(file_lock_take(lock, path));
 }
 
-/* The journal of a run that has ended, with a rank that was that process. */
-static void write_journal(pid_t process)
+/* The journal of a run with a rank that was that process, and a supervisor on
+ * that machine; "": an old journal, which does not say. */
+static void write_journal_of(const char *host, pid_t process, bool ended)
 {
     char path[128];
     FILE *file;
@@ -64,15 +66,25 @@ static void write_journal(pid_t process)
     snprintf(path, sizeof path, "%s/control/journal.jsonl", run);
     file = fopen(path, "w");
     CHECK(file != NULL);
-    fprintf(file, "{\"time\": 1.0, \"event\": \"start\", \"generation\": 2, "
-            "\"supervisor\": 0, \"began\": 0, \"board\": 9, \"state\": 10, "
-            "\"board_in_ranks\": 9, \"layout\": \"mesh.data=1\", \"converts\": "
-            "0, \"last_order\": 1, \"ranks\": [{\"node\": \"here\", \"place\": "
-            "0, \"order\": 1, \"process\": %ld, \"began\": %llu}]}\n",
+    fprintf(file, "{\"time\": 1.0, \"event\": \"start\", ");
+    if (host[0] != '\0') fprintf(file, "\"host\": \"%s\", ", host);
+    fprintf(file, "\"generation\": 2, \"supervisor\": 0, \"began\": 0, "
+            "\"board\": 9, \"state\": 10, \"board_in_ranks\": 9, "
+            "\"layout\": \"mesh.data=1\", \"converts\": 0, "
+            "\"last_order\": 1, \"ranks\": [{\"node\": \"here\", "
+            "\"place\": 0, \"order\": 1, \"process\": %ld, "
+            "\"began\": %llu}]}\n",
             (long)process, (unsigned long long)crew_began(process));
-    fprintf(file, "{\"time\": 2.0, \"event\": \"end\", \"result\": \"ok\", "
-            "\"step\": 30, \"incidents\": 1}\n");
+    if (ended)
+        fprintf(file, "{\"time\": 2.0, \"event\": \"end\", \"result\": "
+                "\"ok\", \"step\": 30, \"incidents\": 1}\n");
     CHECK(fclose(file) == 0);
+}
+
+/* The run has ended. */
+static void write_journal(pid_t process)
+{
+    write_journal_of("", process, true);
 }
 
 /* ended: the process has, and nobody has waited for it yet. */
@@ -104,6 +116,39 @@ TEST(a_spare_is_no_rank)
     EQUAL_INT(state_with(PLACE_SPARE, false), RUN_ENDED);
     EQUAL_INT(state_with("lockstep:0", false), RUN_ALONE);
     EQUAL_INT(state_with("lockstep:0", true), RUN_ENDED);
+    IS_OK(directory_remove(run));
+}
+
+static enum run_state state_of(const char *host, pid_t process, bool ended)
+{
+    struct run_report report;
+    enum run_state state;
+
+    write_journal_of(host, process, ended);
+    IS_OK(run_report_read(&report, run));
+    state = report.state;
+    CHECK(state != RUN_ELSEWHERE || !report.rank[0].lives);
+    run_report_free(&report);
+    return state;
+}
+
+/* Where machines share a file system, a run was said to be dead, or to have
+ * lost its supervisor, on every machine but that of the supervisor. */
+TEST(another_machine_cannot_say_who_lives)
+{
+    const pid_t process = start("lockstep:0");
+    char here[HOST_NAME_BYTES];
+
+    host_name(here);
+    make_control();
+    EQUAL_INT(state_of("elsewhere", 0, false), RUN_ELSEWHERE);
+    EQUAL_INT(state_of("elsewhere", process, false), RUN_ELSEWHERE);
+    EQUAL_INT(state_of("elsewhere", process, true), RUN_ENDED);
+    EQUAL_INT(state_of(here, 0, false), RUN_DEAD);
+    EQUAL_INT(state_of("", 0, false), RUN_DEAD);
+    EQUAL_INT(state_of(here, process, false), RUN_ALONE);
+    kill(process, SIGKILL);
+    CHECK(waitpid(process, NULL, 0) == process);
     IS_OK(directory_remove(run));
 }
 
@@ -151,5 +196,6 @@ TEST(a_new_run_that_waits_for_agents_is_there)
     IS_OK(directory_remove(run));
 }
 
-TEST_MAIN(a_spare_is_no_rank, a_supervisor_that_waits_is_there,
+TEST_MAIN(a_spare_is_no_rank, another_machine_cannot_say_who_lives,
+          a_supervisor_that_waits_is_there,
           a_new_run_that_waits_for_agents_is_there)
