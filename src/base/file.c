@@ -587,6 +587,10 @@ status file_lock_take(struct file_lock *lock, const char *path)
     reason = errno;
     length = pread(descriptor, holder, sizeof holder - 1, 0);
     close(descriptor);
+    if (reason == ENOSYS || reason == EOPNOTSUPP || reason == ENOLCK)
+        FAIL(ERR_IO, "%s: its file system has no locks, which keep two runs "
+             "out of one directory (%s); mount it with them (Lustre: -o "
+             "flock), or choose another directory", path, strerror(reason));
     if (reason != EWOULDBLOCK) TRY(file_fail("locking", path, reason));
     holder[length > 0 ? length : 0] = '\0';
     holder[strspn(holder, "0123456789")] = '\0';

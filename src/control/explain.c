@@ -121,21 +121,26 @@ static bool longest_wait(const struct board *board, struct flight_entry *out,
     return found;
 }
 
-/* Appends the ranks of which the records say that; how many they are. */
+/* Appends the ranks of which the records say that, as many as have room; how
+ * many they are. */
 static int name_ranks(const struct board *board,
                       const struct flight_entry *call, enum arrival wanted,
                       char out[256])
 {
+    enum { NAMES_BYTES = 222 }; /* a rank and "and 1024 more" fit behind */
     size_t used = strlen(out);
-    int count = 0;
+    int count = 0, named = 0;
 
     for (int i = 0; i < board->size; i++) {
         if (arrival_of(&board->pages[i].flight, call) != wanted) continue;
-        if (used < 240)
-            used += (size_t)snprintf(out + used, 256 - used, "%s rank %d",
-                                     count > 0 ? "," : "", i);
         count++;
+        if (used >= NAMES_BYTES) continue;
+        used += (size_t)snprintf(out + used, 256 - used, "%s rank %d",
+                                 named > 0 ? "," : "", i);
+        named++;
     }
+    if (count > named)
+        snprintf(out + used, 256 - used, " and %d more", count - named);
     return count;
 }
 

@@ -214,10 +214,10 @@ static void lose(struct fleet *fleet, int index, const char *cause)
     node->lost_ns = clock_ns();
     fleet->losses++;
     node->silent_ns = last_life_ns(node, why);
-    node->failures += ranks > 0;
+    if (ranks > 0) fleet_count_failure(node);
     fprintf(stderr, "node      %s is gone (%s)%s\n", node->name, why,
             node->failures >= NODE_FAILURES_MOST
-                ? "; it failed twice and is not used again" : "");
+                ? "; it failed twice in a day and is not used again" : "");
     fleet_pair(fleet);
 }
 
@@ -425,6 +425,7 @@ static void admit(struct fleet *fleet, struct wire *wire,
     *wire = (struct wire){.descriptor = -1};
     fprintf(stderr, "node      %s joined: %d slots, %d nodes are here\n",
             node->name, node->slots, fleet_nodes(fleet));
+    fleet_tell_hidden(fleet, node);
     if (fleet->stores.directory[0] != '\0' &&
         wire_put(&node->wire, WIRE_STORES, &fleet->stores,
                  sizeof fleet->stores) != OK)

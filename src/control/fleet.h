@@ -24,7 +24,9 @@ struct node {
     struct wire wire;      /* descriptor -1: it is gone */
     char name[NODE_NAME_BYTES], address[DOOR_ADDRESS_BYTES];
     int slots, places;
-    int failures;          /* times that it was lost with ranks */
+    int failures;          /* times that it was lost with ranks, each within a
+                            * day of the one before; when last */
+    int64_t failed_ns;
     int group;             /* of nodes that keep copies for each other; -1 */
     int partners[PARTNERS_MOST]; /* keep copies of its ranks; -1: none does */
     int holders[PARTNERS_MOST];  /* have such copies, as it said last; -1 */
@@ -99,6 +101,12 @@ void fleet_look(struct fleet *fleet, int wait_ms);
 /* Places that could be ranks now. */
 int fleet_usable(const struct fleet *fleet);
 int fleet_nodes(const struct fleet *fleet); /* that are here */
+/* The newcomer, or one that is here, is at the loopback address, where *other
+ * cannot reach it if that is another machine; NULL: neither. */
+const struct node *fleet_hidden(const struct fleet *fleet,
+                                const struct node *newcomer,
+                                const struct node **other);
+void fleet_tell_hidden(const struct fleet *fleet, const struct node *newcomer);
 /* Chooses a place for each of the crew's ranks, near its copies, the best
  * first; crowded: more than one for a slot, if it must be. ERR_PEER: too few.
  */
@@ -108,6 +116,9 @@ status fleet_order(struct fleet *fleet, int rank, struct order *order);
 /* Believes that the rank is there, for a supervisor that takes over. */
 void fleet_believe(struct fleet *fleet, int rank, const char *node, int place,
                    uint64_t order);
+/* The node was lost with ranks. In a run of weeks, once is no reason to leave
+ * it out when it is lost again. */
+void fleet_count_failure(struct node *node);
 /* Nodes that failed twice are used again; false: there are none. */
 bool fleet_forgive(struct fleet *fleet);
 /* Every node that was ever here computes wrong numbers. */

@@ -14,10 +14,50 @@ int fleet_nodes(const struct fleet *fleet)
     return here;
 }
 
+const struct node *fleet_hidden(const struct fleet *fleet,
+                                const struct node *newcomer,
+                                const struct node **other)
+{
+    const bool hidden = door_is_loopback(newcomer->address);
+
+    for (int i = 0; i < fleet->count; i++) {
+        const struct node *node = &fleet->nodes[i];
+
+        if (node->wire.descriptor < 0 ||
+            door_is_loopback(node->address) == hidden)
+            continue;
+        *other = hidden ? node : newcomer;
+        return hidden ? newcomer : node;
+    }
+    return NULL;
+}
+
+void fleet_tell_hidden(const struct fleet *fleet, const struct node *node)
+{
+    const struct node *other = NULL;
+    const struct node *hidden = fleet_hidden(fleet, node, &other);
+
+    if (hidden == NULL) return;
+    fprintf(stderr, "notice    node %s is at the loopback address: if node %s "
+            "is another machine, it cannot reach it; let the agent join by "
+            "this machine's address in the network\n", hidden->name,
+            other->name);
+}
+
 static bool node_is_used(const struct node *node)
 {
     return node->wire.descriptor >= 0 && node->reported && !node->unfenced &&
            !node->wrong && node->failures < NODE_FAILURES_MOST;
+}
+
+void fleet_count_failure(struct node *node)
+{
+    const int64_t day_ns = INT64_C(86400) * 1000000000;
+
+    if (node->failures == 1 && clock_ns() - node->failed_ns > day_ns)
+        node->failures = 0;
+    node->failed_ns = clock_ns();
+    node->failures++;
 }
 
 bool fleet_forgive(struct fleet *fleet)

@@ -426,6 +426,7 @@ static double real_in(const struct json *line, const char *key)
 void supervisor_reopen(struct supervisor *s, const struct journal_lines *lines)
 {
     const struct json *incident = NULL;
+    double passed_s;
 
     for (int i = 0; i < lines->count; i++) {
         const char *event = text_in(lines->items[i], "event");
@@ -436,8 +437,10 @@ void supervisor_reopen(struct supervisor *s, const struct journal_lines *lines)
     if (incident == NULL) return;
     s->open_incident = (int)number_in(incident, "incident");
     s->open_step = number_in(incident, "step");
-    s->open_since_ns = clock_ns() - (int64_t)(1e9 * (clock_wall_s() -
-                                                real_in(incident, "time")));
+    /* Nothing is lost by a clock that was set back. */
+    passed_s = clock_wall_s() - real_in(incident, "time");
+    if (!(passed_s > 0 && passed_s < 4e9)) passed_s = 0;
+    s->open_since_ns = clock_ns() - (int64_t)(1e9 * passed_s);
 }
 
 static void want_nodes(struct supervisor *s, const struct json *start)

@@ -161,6 +161,9 @@ if cc -O1 -shared -fPIC -o system.so "$tree/tests/drills/system.c" -ldl; then
     code=$?
     if [ $code -eq 0 ]; then ok "resumed in such a system"
     else bad "resumed in such a system" "exit $code" log; fi
+    SYSTEM=locks LD_PRELOAD=./system.so "$program" train config.yaml \
+        --run unlocked >log 2>&1
+    check_said "a file system without locks" 74 "has no locks" $? log
 else
     echo "left out: no compiler for system.c"
 fi

@@ -6,7 +6,7 @@
  *
  * clock: the wall clock jumps by a day to and fro, and to 1970, every 7th time
  * somebody asks. short: every third read or write is interrupted by a signal,
- * every other one moves half of its bytes. */
+ * every other one moves half of its bytes. locks: the file system has none. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -73,6 +74,18 @@ int gettimeofday(struct timeval *restrict tv, void *restrict zone)
     tv->tv_sec = t.tv_sec;
     tv->tv_usec = t.tv_nsec / 1000;
     return 0;
+}
+
+/* ---- locks ---- */
+
+int flock(int file, int operation)
+{
+    static int (*real)(int, int);
+
+    if (real == NULL) real = next("flock");
+    if (!is_on("locks")) return real(file, operation);
+    errno = ENOSYS;
+    return -1;
 }
 
 /* ---- short reads and writes ---- */

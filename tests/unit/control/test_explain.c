@@ -235,7 +235,33 @@ TEST(nonsense_in_a_page_is_no_harm)
     close(file);
 }
 
-TEST_MAIN(the_missing_rank_is_named,
+/* A list that was cut looked as if it were all. */
+TEST(many_missing_ranks_are_counted)
+{
+    enum { MANY = 60 };
+    struct board *board;
+    char text[256];
+    int file, named = 1;
+
+    IS_OK(board_make(&board, MANY, &file));
+    size = MANY;
+    for (int rank = 0; rank < MANY; rank++) enter(board, rank, 7, true);
+    enter(board, 0, 8, false);
+    explain_waits(board, text);
+    const char *more = strstr(text, " and ");
+
+    CHECK(more != NULL);
+    CHECK(strstr(text, "did not arrive: rank 1, rank 2,") != NULL);
+    for (const char *at = text; at < more; at++) named += *at == ',';
+    EQUAL_INT(atoi(more + strlen(" and ")), MANY - 1 - named);
+    CHECK(strcmp(more + strlen(more) - strlen(" more"), " more") == 0);
+    size = RANKS;
+    flight_attach(NULL);
+    board_close(board);
+    close(file);
+}
+
+TEST_MAIN(the_missing_rank_is_named, many_missing_ranks_are_counted,
           who_waits_for_a_message_says_for_whose,
           a_rank_without_a_record_did_not_arrive,
           a_rank_that_reports_left_out_may_have_arrived,
