@@ -582,26 +582,6 @@ TEST(nodes_are_forgiven_when_none_is_left)
     close_fleet();
 }
 
-/* In weeks every machine is away twice: all were left out in the end. */
-TEST(a_failure_is_forgotten_after_a_day)
-{
-    static struct node node;
-    const int64_t hour_ns = INT64_C(3600) * 1000000000;
-
-    node = (struct node){.failures = 0};
-    for (int i = 0; i < 5; i++) {
-        virtual_ns += 25 * hour_ns;
-        fleet_count_failure(&node);
-        EQUAL_INT(node.failures, 1);
-    }
-    virtual_ns += 23 * hour_ns;
-    fleet_count_failure(&node);
-    EQUAL_INT(node.failures, NODE_FAILURES_MOST);
-    virtual_ns += 25 * hour_ns; /* it is left out, and stays so */
-    fleet_count_failure(&node);
-    CHECK(node.failures > NODE_FAILURES_MOST);
-}
-
 static void calls(struct fake *agent, uint64_t newest, int64_t ended_ns)
 {
     struct slot_report *r = &agent->places[0];
@@ -699,32 +679,6 @@ TEST(leases_become_longer_by_little)
     close_fleet();
 }
 
-/* Ranks there would listen where no other machine reaches them. */
-TEST(an_agent_at_the_loopback_address_is_noticed)
-{
-    static const char *const places[] = {"127.0.0.1:4", "10.0.0.2:4"};
-    static struct fleet other;
-    const struct node *from = NULL, *a = &other.nodes[0], *b = &other.nodes[1];
-
-    for (int first = 0; first < 2; first++) {
-        other.count = 2;
-        for (int i = 0; i < 2; i++) {
-            other.nodes[i].wire.descriptor = i;
-            snprintf(other.nodes[i].address, sizeof other.nodes[i].address,
-                     "%s", places[first ^ i]);
-        }
-        CHECK(fleet_hidden(&other, b, &from) == (first == 0 ? a : b));
-        CHECK(from == (first == 0 ? b : a));
-        other.nodes[0].wire.descriptor = -1;
-        CHECK(fleet_hidden(&other, b, &from) == NULL);
-    }
-    other.nodes[0].wire.descriptor = 0;
-    snprintf(other.nodes[0].address, sizeof other.nodes[0].address, "[::1]:9");
-    CHECK(fleet_hidden(&other, b, &from) == NULL);
-    snprintf(other.nodes[1].address, sizeof other.nodes[1].address, "[::2]:9");
-    CHECK(fleet_hidden(&other, b, &from) == a);
-}
-
 TEST_MAIN(the_end_reaches_an_agent_that_reports,
           leases_become_longer_by_little,
           an_incident_of_the_supervisor_before_is_open,
@@ -743,7 +697,4 @@ TEST_MAIN(the_end_reaches_an_agent_that_reports,
           a_rank_that_is_wrong_is_not_waited_for_without_end,
           a_device_that_fails_ends_the_run_and_blames_no_node,
           an_agent_that_died_has_no_lease,
-          copies_are_moved_or_given_up,
-          nodes_are_forgiven_when_none_is_left,
-          a_failure_is_forgotten_after_a_day,
-          an_agent_at_the_loopback_address_is_noticed)
+          copies_are_moved_or_given_up, nodes_are_forgiven_when_none_is_left)
