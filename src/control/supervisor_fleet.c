@@ -17,13 +17,18 @@ enum { COME_BACK_MS = 10000, GROW_MS = 1000, IN_VAIN_CONVERTED = 2,
 
 /* ---- layouts ---- */
 
-/* Stops waiting when somebody asks. */
-static status wait_a_moment(struct supervisor *s)
+static void pass_a_moment(struct supervisor *s)
 {
     atomic_store(&s->board->beat_ns, clock_ns());
     fleet_look(s->fleet, 50);
     supervisor_hear(s);
     journal_poll(&s->journal);
+}
+
+/* Stops waiting when somebody asks. */
+static status wait_a_moment(struct supervisor *s)
+{
+    pass_a_moment(s);
     if (s->asked != 0)
         FAIL(ERR_STOPPED, "stopped while it waited for agents");
     return OK;
@@ -541,9 +546,11 @@ static status take_over(struct supervisor *s, const struct json *start,
         snprintf(s->layout, sizeof s->layout, "%s", text_in(start, "layout"));
         s->layout_ranks = s->crew.size = ranks->count;
     }
+    /* Whoever asks it to save and end asks the ranks, which are at work. */
     while ((!fits || seats_there(s->fleet, ranks) < ranks->count) &&
-           clock_ns() < end)
-        TRY(wait_a_moment(s));
+           clock_ns() < end && !s->insists)
+        pass_a_moment(s);
+    if (s->insists) return wait_a_moment(s);
     if (!fits) return OK;
     *watches = seats_there(s->fleet, ranks) == ranks->count &&
                number_in(start, "converts") == 0;

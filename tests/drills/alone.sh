@@ -106,4 +106,27 @@ for how in stop spin; do
         "log.$run.b"; fi
     finish "a rank stands still ($how): the same bytes" 1
 done
+
+# A new supervisor is asked to save and to end before its agents are back, as by
+# a batch system at its time limit.
+begin asked ''
+# shellcheck disable=SC2086
+kill -STOP $agents
+supervise
+again() { [ "$(grep -c listens log.asked)" -ge 2 ]; }
+for ((i = 0; i < 2400; i++)); do again && break; sleep 0.05; done
+kill -USR1 "$child"
+sleep 0.3 # a moment that it could end in
+# shellcheck disable=SC2086
+kill -CONT $agents
+ended "$child" 400
+for agent in $agents; do ended "$agent" 60; done
+if grep -q 'stopped on SIGUSR1 after step [0-9]*, saved' log.asked
+then ok "asked while it takes over: saved"
+else bad "asked while it takes over: saved" "not so" log.asked; fi
+agents=
+join a ''
+join b ''
+finish "asked while it takes over: the same bytes" 0
+
 report
