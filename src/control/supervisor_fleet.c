@@ -546,7 +546,7 @@ static status take_over(struct supervisor *s, const struct json *start,
         snprintf(s->layout, sizeof s->layout, "%s", text_in(start, "layout"));
         s->layout_ranks = s->crew.size = ranks->count;
     }
-    /* Whoever asks it to save and end asks the ranks, which are at work. */
+    /* A signal is for the ranks, which are at work and can save. */
     while ((!fits || seats_there(s->fleet, ranks) < ranks->count) &&
            clock_ns() < end && !s->insists)
         pass_a_moment(s);
