@@ -152,10 +152,10 @@ static void tell(struct memory_copy *copy)
 }
 
 /* Whether steps with and without a copy are to take turns from now on: what one
- * costs on its way shows in nothing else. */
+ * costs on its way to another node shows in nothing else. */
 static bool compares(const struct memory_copy *copy)
 {
-    return copy->measures && board_has_agent() && copy->made >= SETTLED &&
+    return copy->measures && board_partners() > 0 && copy->made >= SETTLED &&
            copy->made < COMPARED;
 }
 
@@ -520,7 +520,7 @@ status memory_copy_due(struct memory_copy *copy, int64_t step, bool *due)
     copy->done = step;
     if (copy->slots[0] == NULL) return OK;
     if (copy->last_s > 0) smooth(&copy->step_s, now - copy->last_s);
-    if (copy->last_s > 0 && copy->made > COPY_SLOTS && board_has_agent())
+    if (copy->last_s > 0 && copy->made > COPY_SLOTS && board_partners() > 0)
         copy_delay_add(&copy->delay, now - copy->last_s,
                        copy->newest == step - 1);
     copy->last_s = now;
