@@ -503,9 +503,9 @@ while read -r code words text; do
     expect "perturb: $text" "$code" "${words//_/ }" $simulate \
         --perturb bad.json
 done <<'END'
-65 unknown_key_x {"slow": [{"rank": 1, "factor": 2, "x": 1}]}
+65 unknown_key_"x" {"slow": [{"rank": 1, "factor": 2, "x": 1}]}
 65 rank_1_twice {"slow": [{"rank": 1, "factor": 2}, {"rank": 1, "factor": 3}]}
-65 unknown_key_restart {"failures": {"per_node_day": 1, "restart": 600}}
+65 unknown_key_"restart" {"failures": {"per_node_day": 1, "restart": 600}}
 65 names_no_rank {}
 65 names_no_rank {"slow": []}
 65 names_no_rank {"slow": [{"factor": 2}]}
@@ -518,7 +518,7 @@ END
 
 # --- budgets ---
 expect "a budget" 0 "Chinchilla" budget --days 30 --machine h100 --nodes 16
-for asked_for in tokens=12 tokens=1e12 flops=1.1e21 flops=7 days=11 days=0.7; do
+for asked_for in tokens=1200 tokens=1e12 flops=1.1e21 flops=7e9 days=11 days=0.7; do
     lockstep budget --${asked_for%=*} ${asked_for#*=} --machine h100 --json >out 2>err
     if awk -F'[:,]' -v key="\"${asked_for%=*}\"" -v value="${asked_for#*=}" \
         '$1 ~ "^  " key { same = $2 - value == 0 } END { exit !same }' out
@@ -540,7 +540,7 @@ while read -r words text; do
     expect "profile: $text" 65 "${words//_/ }" plan small.yaml --time \
         --machine ours.txt
 done <<'END'
-unknown_key_product "product": []
+unknown_key_"product" "product": []
 op_is_all "collectives": [{"op": "all", "path": "node", "ranks": 2, "bytes": [1], "seconds": [1]}]
 path_is_nodes "collectives": [{"op": "send", "path": "nodes", "ranks": 2, "bytes": [1], "seconds": [1]}]
 expected_0_or_more "sentinel": {"before_s": -1}
