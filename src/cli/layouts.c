@@ -285,6 +285,7 @@ status layout_options(struct layout *layout, struct arguments *arguments,
         snprintf(layout->reason, sizeof layout->reason, "%s",
                  status_message());
         status_clear();
+        layout->optional = false; /* wrong in any configuration */
         return OK; /* the other rows have their turn */
     }
     if (set->values.train.micro_batch != micro_batch &&

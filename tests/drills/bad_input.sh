@@ -361,7 +361,7 @@ grep -q "2 of 2 curves are the first one" curves.svg &&
     bad "the picture says that curves are equal" "it does not"
 
 # A row that nobody can follow leaves the others their turn.
-printf '%s\n' 'ranks=2 mesh.dta=2' 'ranks=2 mesh.data=2' \
+printf '%s\n' '?ranks=2 mesh.dta=2' 'ranks=2 mesh.data=2' \
     'ranks=2 train.batch=many' 'ranks=1 train.micro_batch=1' >layouts.txt
 expect "verify of rows with no option" 78 "2 of 5 layouts do not fit" \
     verify config.yaml --layouts layouts.txt --steps 1
