@@ -403,13 +403,6 @@ bool layout_sums_once(const struct layout *l)
                                           : l->sums == SUMS_ONCE;
 }
 
-static enum sums_when sums_of(const struct options *o)
-{
-    return strcmp(o->zero_reduce, "each") == 0   ? SUMS_EACH
-           : strcmp(o->zero_reduce, "once") == 0 ? SUMS_ONCE
-                                                 : SUMS_AS_USUAL;
-}
-
 static bool names_latents(const struct options *o)
 {
     for (int i = 0; i < o->train.recompute.count; i++)
@@ -617,8 +610,16 @@ static status check_recipe(const struct options *o, enum program_as as)
     return precision_parse(&recipe, name);
 }
 
+static enum sums_when sums_of(const struct options *o)
+{
+    return strcmp(o->zero_reduce, "each") == 0   ? SUMS_EACH
+           : strcmp(o->zero_reduce, "once") == 0 ? SUMS_ONCE
+                                                 : SUMS_AS_USUAL;
+}
+
 void layout_take(struct layout *l, const struct options *o)
 {
+    l->sums = sums_of(o);
     l->four_bits = layout_has_4_bits(o, l->as);
     l->rows_straight = strcmp(o->moe.exchange, "flat") == 0;
     l->tensor_scales = strcmp(o->numerics.recipe, "fp8-tensor") == 0;
@@ -645,7 +646,6 @@ status layout_from_options(struct layout *l,
     TRY(fill_schedule(l, o, request->shape));
     TRY(check_axes(l, request->shape));
     TRY(read_zero(l, o->zero));
-    l->sums = sums_of(o);
     l->recompute = recompute_of(o);
     l->again_moved = leaves_attention(o);
     l->again_latent = l->recompute != RECOMPUTE_BLOCK && names_latents(o);

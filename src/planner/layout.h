@@ -17,7 +17,7 @@ enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_BLOCK,
                  RECOMPUTES };
 extern const char *const recompute_names[RECOMPUTES];
 
-/* When FSDP of another program sums gradients (zero_reduce). */
+/* When divided gradients are summed over ranks (zero_reduce). */
 enum sums_when { SUMS_AS_USUAL, /* as the program does */
                  SUMS_EACH, SUMS_ONCE };
 
@@ -28,7 +28,8 @@ enum offload { OFFLOAD_NONE, OFFLOAD_STATES = 1, OFFLOAD_WEIGHTS = 2,
 enum { LAYOUT_STAGES = 256, LAYOUT_NAME = 24 };
 
 struct layout;
-/* Whether FSDP sums gradients of all micro-batches at once. */
+/* Whether FSDP of another program sums gradients of all micro-batches at
+ * once. */
 bool layout_sums_once(const struct layout *l);
 
 /* How Lockstep keeps masters and optimizer states; zeroed: as AdamW in
@@ -109,7 +110,8 @@ int layout_ranks(const struct layout *layout);
 int layout_bits(const struct options *options, enum program_as as);
 /* Whether operands of all three have 4 bits there; their `bits` are 8. */
 bool layout_has_4_bits(const struct options *options, enum program_as as);
-/* Fields that options of kernels and messages set, whatever the axes are. */
+/* Fields that options of kernels, messages and sums of gradients set, whatever
+ * the axes are. */
 void layout_take(struct layout *layout, const struct options *options);
 /* Masters and states of Lockstep; zeroed for other programs. */
 struct stored layout_stored(const struct options *options, enum program_as as);

@@ -301,15 +301,16 @@ TEST(options_of_kernels_hold_for_all_axes)
     IS_OK(options_init(&set));
     layout_take(&l, &set.values);
     CHECK(!l.rows_straight && !l.tensor_scales && !l.four_bits);
-    CHECK(!l.overlap_tensor);
+    CHECK(!l.overlap_tensor && l.sums == SUMS_AS_USUAL);
     IS_OK(options_assign(&set, "moe.exchange=flat", ORIGIN_COMMAND_LINE));
     IS_OK(options_assign(&set, "train.dtype=bfloat16", ORIGIN_COMMAND_LINE));
     IS_OK(options_assign(&set, "numerics.recipe=fp8-tensor",
                          ORIGIN_COMMAND_LINE));
     IS_OK(options_assign(&set, "tensor.overlap=2", ORIGIN_COMMAND_LINE));
+    IS_OK(options_assign(&set, "zero_reduce=each", ORIGIN_COMMAND_LINE));
     layout_take(&l, &set.values);
     CHECK(l.rows_straight && l.tensor_scales && !l.four_bits);
-    CHECK(l.overlap_tensor);
+    CHECK(l.overlap_tensor && l.sums == SUMS_EACH);
     options_free(&set);
 }
 
