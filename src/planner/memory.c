@@ -214,6 +214,15 @@ int memory_rounds(const struct layout *l, const struct shape *s)
     return leaves.rounds;
 }
 
+int memory_reductions(const struct layout *l, const struct shape *s)
+{
+    const bool each = l->as == AS_LOCKSTEP
+                          ? memory_rounds(l, s) > 0
+                          : layout_division(l, 3) > 1 && !layout_sums_once(l);
+
+    return each ? l->microbatches : 1;
+}
+
 /* node_limit, in closed form where leaves are a power of two and micro-batches
  * whole subtrees of them or parts of one. */
 static double sums_of(const struct cut *cut)

@@ -16,6 +16,9 @@ struct memory {
 /* Rounds of a step of Lockstep, each of which reduces its gradients: its
  * micro-batches; 0: they are reduced once, at its end (docs/zero.md). */
 int memory_rounds(const struct layout *layout, const struct shape *shape);
+/* How often a step sums divided gradients over ranks: with each micro-batch, or
+ * once. */
+int memory_reductions(const struct layout *layout, const struct shape *shape);
 /* Activations that one micro-batch keeps in one block until its backward
  * pass. */
 double memory_block_activations(const struct layout *layout,

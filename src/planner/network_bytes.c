@@ -78,9 +78,9 @@ static double of_weights(const struct cost *cost)
     const double sent = habits_sent(l->as), kept = l->bits == 32 ? 4 : 2;
     const double experts = tail_experts(cost, 0);
     const double dense = tail_parameters(cost, 0) - experts;
-    const bool once = l->as == AS_LOCKSTEP && memory_rounds(l, s) == 0;
     double guessed = 0;
-    const double sums = cost_reduction(cost, sent * dense, sent * experts,
+    const double sums = memory_reductions(l, s) *
+                        cost_reduction(cost, sent * dense, sent * experts,
                                        &guessed);
 
     if (l->zero == 0 || layout_sharers(l) * l->context < 2) return sums;
@@ -89,7 +89,7 @@ static double of_weights(const struct cost *cost)
                                    kept * experts, &guessed);
     /* Frozen ones, too: for F and for B; table and head, which other programs
      * keep in between, once. */
-    return (once ? 1 : l->microbatches) * sums +
+    return sums +
            2.0 * l->microbatches *
                cost_weights(cost, COLLECTIVE_ALL_GATHER,
                             kept * blocks * layout_block_dense(l, s),

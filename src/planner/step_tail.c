@@ -101,9 +101,6 @@ double cost_messages(const struct cost *cost)
     const double experts = layout_block_experts(l, s) * blocks;
     const struct block_learns learns = layout_block_learns(l, s);
     const double each = l->bits == 32 ? 4 : 2;
-    const bool once = l->as == AS_LOCKSTEP ? memory_rounds(l, s) == 0
-                                           : layout_sums_once(l);
-    const int reductions = once ? 1 : l->microbatches;
     double guessed = 0, gather, reduce;
 
     if (group.ranks < 2) return 0;
@@ -114,7 +111,8 @@ double cost_messages(const struct cost *cost)
         blocks * learns.dense * habits_sent(l->as),
         blocks * learns.experts * habits_sent(l->as), &guessed);
     if (l->zero == 3)
-        return l->microbatches * 2 * gather + reductions * reduce;
+        return l->microbatches * 2 * gather +
+               memory_reductions(l, s) * reduce;
     return l->zero > 0 ? gather + reduce : 2 * reduce;
 }
 

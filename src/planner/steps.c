@@ -31,7 +31,7 @@ struct maker {
     double gather_s, reduce_s;    /* of one block */
     uint8_t data_ports;
     double transfer_s[2];
-    int rounds;            /* memory_rounds */
+    bool reduces_each;     /* a step sums gradients with each micro-batch */
 };
 
 status steps_kind(struct steps *steps, const struct spent *span,
@@ -91,9 +91,7 @@ static bool is_reduced(const struct maker *m, struct action a, bool with_w)
 
     if (!reduces_beside(l) || (a.kind != ACTION_BACKWARD_WEIGHT && !with_w))
         return false;
-    return (l->as == AS_LOCKSTEP ? m->rounds > 0
-                                 : gathers(l) && !layout_sums_once(l)) ||
-           a.microbatch == l->microbatches - 1;
+    return m->reduces_each || a.microbatch == l->microbatches - 1;
 }
 
 /* ---- the spans ---- */
@@ -471,7 +469,8 @@ static status make(struct maker *m)
     void *memory = NULL;
     size_t cells;
 
-    m->rounds = memory_rounds(m->cost->layout, m->cost->shape);
+    m->reduces_each =
+        memory_reductions(m->cost->layout, m->cost->shape) > 1;
     cost_block(m->cost, &m->block);
     cost_embedding(m->cost, &m->embedding);
     cost_head(m->cost, &m->head);

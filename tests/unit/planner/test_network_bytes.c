@@ -87,6 +87,30 @@ TEST(gradients_and_weights_between_nodes)
     CHECK(bytes_of(&l) < 1); /* one node */
 }
 
+/* FSDP that sums gradients once in a step, by its habit or by zero_reduce, and
+ * zero 2 of Lockstep, which sums leaves of each micro-batch. */
+TEST(sums_of_a_step_and_of_micro_batches)
+{
+    const double once = 15. / 16 * parameters / 8;
+    struct layout l = layout_of(1, 16, 1);
+
+    l.as = AS_AUTOMODEL;
+    l.zero = 3;
+    CHECK(is(bytes_of(&l), (4 + 4 * 2 * 2) * once));
+    l.sums = SUMS_EACH;
+    CHECK(is(bytes_of(&l), 4 * (4 + 2 * 2) * once));
+    l.as = AS_TORCHTITAN;
+    l.sums = SUMS_ONCE;
+    CHECK(is(bytes_of(&l), (4 + 4 * 2 * 2) * once));
+    l.as = AS_LOCKSTEP;
+    l.sums = SUMS_AS_USUAL;
+    l.zero = 2;
+    l.grid_data = 16;
+    CHECK(is(bytes_of(&l), (4 + 2) * once));
+    l.grid_data = 64;
+    CHECK(is(bytes_of(&l), (4 * 4 + 2) * once));
+}
+
 /* Table and head are gathered once for a micro-batch, the head where the pipe
  * ends; tail_parameters has them among the sums. */
 TEST(tables_and_heads_between_nodes)
@@ -129,5 +153,6 @@ TEST(tensor_ranks_on_two_nodes)
 }
 
 TEST_MAIN(gradients_and_weights_between_nodes,
+          sums_of_a_step_and_of_micro_batches,
           tables_and_heads_between_nodes, pipes_between_nodes,
           tensor_ranks_on_two_nodes)
