@@ -287,6 +287,7 @@ status supervise_with_spares(const struct spares *spares)
     struct token token;
     status result;
 
+    crew_hold_signals();
     TRY(supervised_check(o));
     snprintf(run, sizeof run, "%s", o->run.dir);
     errand.run = run;
@@ -379,6 +380,7 @@ status command_supervise(struct arguments *arguments)
     if (launch_rank() >= 0)
         FAIL(ERR_USAGE, "supervise: this process is a rank itself; start it "
                         "once, beside %s", launch_command());
+    crew_hold_signals(); /* they are for ranks that may be at work already */
     result = supervise_run(arguments, &set);
     options_free(&set);
     return result;

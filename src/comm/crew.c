@@ -320,12 +320,20 @@ static void watched_signals(sigset_t *set)
         sigaddset(set, SIGHUP);
 }
 
-status crew_watch(int *descriptor)
+void crew_hold_signals(void)
 {
     sigset_t set;
 
     watched_signals(&set);
     sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+status crew_watch(int *descriptor)
+{
+    sigset_t set;
+
+    crew_hold_signals();
+    watched_signals(&set);
     signal(SIGPIPE, SIG_IGN);
     *descriptor = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     if (*descriptor < 0)

@@ -77,6 +77,8 @@ void crew_signal_one(const struct crew *crew, int rank, int number);
 /* Kills all who live and waits until none does. */
 void crew_fence(struct crew *crew);
 
+/* Signals that ask a crew to stop wait from now on, until crew_watch. */
+void crew_hold_signals(void);
 /* Signals that ask a crew to stop are blocked, and read from *descriptor.
  * SIGPIPE is ignored: a reader of this process's output who is gone must not
  * end it. */

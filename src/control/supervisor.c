@@ -526,8 +526,10 @@ static status open_descriptors(const struct supervisor *s)
                               ? 0 : DESCRIPTORS_EACH * ranks), who);
 }
 
+/* Signals are kept from the first moment on: it may wait for its port. */
 static status supervisor_open(struct supervisor *s)
 {
+    TRY(crew_watch(&s->signals));
     TRY(open_descriptors(s));
     TRY(memory_take((size_t)s->how->ranks, sizeof *s->sights,
                     (void **)&s->sights));
@@ -540,7 +542,16 @@ static status supervisor_open(struct supervisor *s)
              strerror(errno));
     atomic_store(&s->board->state_file, s->state_file);
     journal_begin(&s->journal, s->how->run);
-    return crew_watch(&s->signals);
+    return OK;
+}
+
+/* A port that stays another's is no reason for one that shall end anyway. */
+static status fail_unopened(struct supervisor *s, status result)
+{
+    supervisor_hear(s);
+    if (s->asked == 0) return status_pass(result, __FILE__, __LINE__);
+    FAIL(ERR_STOPPED, "stopped by signal %d (%s) before it listened for "
+         "agents: %s", s->asked, strsignal(s->asked), status_message());
 }
 
 static void supervisor_close(struct supervisor *s)
@@ -557,6 +568,7 @@ static void supervisor_close(struct supervisor *s)
     if (s->board_file >= 0) close(s->board_file);
     if (s->state_file >= 0) close(s->state_file);
     memory_free(s->sights);
+    supervisor_hear(s); /* one that came too late does not kill it */
     crew_unwatch(&s->signals);
 }
 
@@ -595,6 +607,7 @@ status supervise_agents(const struct supervision *how)
     status result = supervisor_open(&s);
 
     fleet.board = s.board;
+    if (result != OK) result = fail_unopened(&s, result);
     if (result == OK) result = name_stores(how, &fleet.stores);
     if (result == OK) {
         fprintf(stderr, "listens   for agents at %s\n", fleet.door.address);

@@ -3,7 +3,8 @@
 # alone.sh - the supervisor of two agents is killed, and a rank then waits for its
 # data, measures a validation or saves for longer than ranks may stand still: the
 # run goes on to its end by itself. Where a rank is stopped, or computes without
-# end, its agent ends it, and the others give up, until a supervisor is back.
+# end, its agent ends it, and the others give up, until a supervisor is back. One
+# that is asked to save before it listens, or before its agents are back, saves.
 #
 #     BUILD=build tests/drills/alone.sh
 . "${0%/*}/common.sh"
@@ -107,26 +108,79 @@ for how in stop spin; do
     finish "a rank stands still ($how): the same bytes" 1
 done
 
+# Until the supervisor has said so, that often.
+said() { # WORDS TIMES
+    local tries count
+    for ((tries = 0; tries < 2400; tries++)); do
+        count=$(grep -c "$1" "log.$run" 2>/dev/null)
+        [ "${count:-0}" -lt "$2" ] || return
+        sleep 0.05
+    done
+    bad "asked: $1" "not said in time" "log.$run"
+}
+
+# Another run's supervisor has the port.
+take_port() {
+    rm -f log.other
+    "$program" supervise config.yaml --run other --ranks 2 \
+        --set mesh.data=2 --token token --listen 127.0.0.1:$port \
+        >log.other 2>&1 &
+    other=$!
+    children="$children $other"
+    disown
+    until_line log.other '^listens'
+}
+
+# saves NAME: what was asked of it
+saves() {
+    # shellcheck disable=SC2086
+    kill -CONT $agents
+    ended "$child" 400
+    for agent in $agents; do ended "$agent" 60; done
+    if grep -q 'stopped on SIGUSR1 after step [0-9]*, saved' "log.$run"
+    then ok "$1: saved"
+    else bad "$1: saved" "not so" "log.$run"; fi
+    agents=
+    join a ''
+    join b ''
+    finish "$1: the same bytes" 0
+}
+
 # A new supervisor is asked to save and to end before its agents are back, as by
 # a batch system at its time limit.
 begin asked ''
 # shellcheck disable=SC2086
 kill -STOP $agents
 supervise
-again() { [ "$(grep -c listens log.asked)" -ge 2 ]; }
-for ((i = 0; i < 2400; i++)); do again && break; sleep 0.05; done
+said '^listens' 2
 kill -USR1 "$child"
 sleep 0.3 # a moment that it could end in
+saves "asked while it takes over"
+
+# It is asked before it listens: while it waits for its port, which another
+# process leaves, or does not.
+begin early ''
 # shellcheck disable=SC2086
-kill -CONT $agents
-ended "$child" 400
-for agent in $agents; do ended "$agent" 60; done
-if grep -q 'stopped on SIGUSR1 after step [0-9]*, saved' log.asked
-then ok "asked while it takes over: saved"
-else bad "asked while it takes over: saved" "not so" log.asked; fi
-agents=
-join a ''
-join b ''
-finish "asked while it takes over: the same bytes" 0
+kill -STOP $agents
+take_port
+supervise
+said '^waiting .*another process listens' 1
+kill -USR1 "$child"
+kill -9 "$other"
+said '^listens' 2
+saves "asked before it listens"
+
+run=never
+port=$(free_port)
+take_port
+"$program" supervise config.yaml --run never --ranks 2 --set mesh.data=2 \
+    --token token --listen 127.0.0.1:$port >log.never 2>&1 &
+child=$!
+children="$children $child"
+said '^waiting .*another process listens' 1
+kill -USR1 "$child"
+ended "$child" 60
+check_said "asked, and never listens" 75 "before it listened for agents" $? \
+    log.never
 
 report
