@@ -8,7 +8,7 @@
 #include "base/arena.h"
 #include "control/copies_place.h"
 #include "planner/network.h"
-#include "train/memory_copy.h"
+#include "train/copy_every.h"
 
 /* Bytes of a rank's copy: of its place on the pipe. */
 static double bytes_of(const struct forecast *f, int rank)
@@ -120,7 +120,7 @@ status plan_copies_find(struct plan_copies *out,
                         "leave --as out");
     find_largest(out, f);
     TRY(send_copies(out, f, steps, (int)replicas));
-    out->cheap_every = memory_copy_steps(cost_of(out), step_s);
+    out->cheap_every = copy_every_steps(cost_of(out), step_s);
     if (out->every == 0) out->every = out->cheap_every;
     return OK;
 }

@@ -16,14 +16,8 @@
 #include "base/log.h"
 #include "base/oom_kills.h"
 #include "base/text.h"
-#include "base/threads.h"
 #include "control/board.h"
 #include "control/copy_slot.h"
-
-enum { LOOK_STEPS = 64, /* between two looks at what copies cost */
-       SETTLED = 8, /* copies, until it is known */
-       COMPARED = 16 /* until steps with and without one were compared */ };
-static const double share_most = 0.01;
 
 /* ---- rows ---- */
 
@@ -73,113 +67,6 @@ static uint64_t rows_move(const struct pipeline *pipeline, char *at, bool out)
 static char *slot_rows(struct copy_slot *kept)
 {
     return (char *)kept + COPY_ROWS;
-}
-
-/* ---- what it costs ---- */
-
-/* The time that a step loses because couriers use this node's processors, for
- * each copy. Where two cores are free for them it is none; else the step waits
- * for its slowest thread, which loses more than an even share. */
-static void weigh_carrying(struct memory_copy *copy)
-{
-    const int cores = threads_cores();
-    const int busy = copy->threads * board_ranks_here(team_size(copy->team));
-    const double used = board_carrying();
-    const double each = (used - copy->used_s) /
-                        (double)(copy->made - copy->looked);
-
-    copy->used_s = used;
-    copy->carry_s = busy + 2 <= cores ? 0
-                    : cores > 2       ? 2 * each / cores
-                                      : each;
-}
-
-/* Seconds that steps lose while a copy travels: those accounted for, or those
- * that they take longer than others. */
-static double travel(const struct memory_copy *copy)
-{
-    const double known = copy->fence_s + copy->carry_s;
-
-    return copy->delay_s > known ? copy->delay_s : known;
-}
-
-static double cost(const struct memory_copy *copy)
-{
-    return copy->copy_s + travel(copy);
-}
-
-/* Rarer copies save it: an update that writes one takes as long as one in
- * place. */
-static double saved(const struct memory_copy *copy)
-{
-    return copy->turns.step == NULL ? cost(copy) : travel(copy);
-}
-
-static double cost_share(const struct memory_copy *copy)
-{
-    return copy->step_s > 0 && copy->copy_s > 0
-               ? cost(copy) / (copy->step_s * (double)copy->every) : 0;
-}
-
-int64_t memory_copy_steps(double cost_s, double step_s)
-{
-    const double steps = step_s > 0 ? cost_s / (share_most * step_s) : 1;
-
-    return steps > 1 ? (int64_t)(steps + 1) : 1;
-}
-
-static void tell(struct memory_copy *copy)
-{
-    const double idle = board_carried_idle();
-    char steps[48] = "each step", travelled[80] = "", longer[64] = "";
-
-    if (cost_share(copy) <= 0) return;
-    if (copy->every > 1)
-        snprintf(steps, sizeof steps, "%" PRId64 " steps", copy->every);
-    if (idle >= 0)
-        snprintf(travelled, sizeof travelled, "; %.1f%% of the bytes travelled "
-                 "while the network was idle", 100 * idle);
-    if (copy->delay_s > 0)
-        snprintf(longer, sizeof longer, ", %.1f ms more while one travels",
-                 1e3 * copy->delay_s);
-    LOG(INFO, "supervise", "a copy in memory after %s costs %.2f%% of the "
-        "time: %.1f ms to make, %.1f ms waiting for other nodes, %.1f ms of "
-        "processors that carry it; a step takes %.1f ms%s%s", steps,
-        100 * cost_share(copy),
-        1e3 * copy->copy_s, 1e3 * copy->fence_s, 1e3 * copy->carry_s,
-        1e3 * copy->step_s, longer, travelled);
-    copy->told = copy->every;
-}
-
-/* Whether steps with and without a copy are to take turns from now on: what one
- * costs on its way to another node shows in nothing else. */
-static bool compares(const struct memory_copy *copy)
-{
-    return copy->measures && board_partners() > 0 && copy->made >= SETTLED &&
-           copy->made < COMPARED;
-}
-
-/* How many steps must pay for one copy; the same on all ranks. */
-static status adapt(struct memory_copy *copy)
-{
-    double steps;
-
-    weigh_carrying(copy);
-    copy->delay_s = copy_delay_s(&copy->delay);
-    copy->looked = copy->made;
-    steps = (double)memory_copy_steps(saved(copy), copy->step_s);
-    if (compares(copy) && steps < 2) steps = 2;
-    if (copy->measures) {
-        TRY(team_largest(copy->team, &steps, 1));
-        copy->every = (int64_t)steps;
-    }
-    board_copies((struct copies_cost){
-        .every = copy->every, .ppm = (int64_t)(1e6 * cost_share(copy)),
-        .waited_ns = (int64_t)(1e9 * copy->fence_s)});
-    if (copy->made >= SETTLED && !compares(copy) &&
-        (copy->every > copy->told * 5 / 4 || copy->every < copy->told * 3 / 4))
-        tell(copy);
-    return OK;
 }
 
 /* ---- opening ---- */
@@ -305,7 +192,7 @@ static void fill_slots(struct memory_copy *copy, int file)
     const struct copy_memory memory = {file, (uint64_t)team_size(copy->team),
                                        copy->slot_bytes};
 
-    copy->used_s = board_carrying();
+    copy->every.used_s = board_carrying();
     for (int i = 0; i < COPY_SLOTS; i++) {
         struct copy_slot *kept =
             copy_slot_map(&memory, (uint64_t)team_rank(copy->team), i,
@@ -363,9 +250,10 @@ static status open_turns(struct memory_copy *copy)
     const off_t rows[] = {slot_place(copy, 0) + COPY_ROWS,
                           slot_place(copy, 1) + COPY_ROWS};
 
+    copy->every.in_update = copy->turns.step != NULL;
     if (copy->turns.step == NULL) return OK;
     /* To carry them costs time. */
-    copy->measures = copy->measures && board_has_agent();
+    copy->every.measures = copy->every.measures && board_has_agent();
     if (team_rank(copy->team) == 0)
         LOG(DEBUG, "supervise", "weights and states lie in the slots of "
             "copies: an update after a copy reads one and writes the other");
@@ -376,16 +264,16 @@ status memory_copy_open(struct memory_copy *copy,
                         const struct pipeline *pipeline, struct team *team,
                         int64_t every)
 {
-    const int file = board_state_file();
+    const int file = board_state_file(), threads = copy->every.threads;
     double lacks;
     bool has_room = true;
 
     *copy = (struct memory_copy){.pipeline = pipeline, .team = team,
                                  .step = copy->step, .layout = copy->layout,
-                                 .threads = copy->threads, .newest = -1,
-                                 .lent = -1, .fenced = -1,
-                                 .measures = every == COPIES_AUTO,
-                                 .every = every == COPIES_AUTO ? 1 : every};
+                                 .newest = -1, .lent = -1, .fenced = -1};
+    copy->every = (struct copy_every){
+        .team = team, .threads = threads, .measures = every == COPIES_AUTO,
+        .steps = every == COPIES_AUTO ? 1 : every};
     if (file < 0 || every == 0) return OK;
     TRY(agree_slots(copy));
     copy->is_new = slots_are_new(copy, file);
@@ -402,9 +290,7 @@ status memory_copy_open(struct memory_copy *copy,
 
 void memory_copy_tell(struct memory_copy *copy)
 {
-    if (copy->slots[0] == NULL || copy->told != 0) return;
-    if (copy->made > copy->looked) weigh_carrying(copy);
-    tell(copy);
+    if (copy->slots[0] != NULL) copy_every_tell(&copy->every);
 }
 
 void memory_copy_close(struct memory_copy *copy)
@@ -507,33 +393,13 @@ status memory_copy_restore(struct memory_copy *copy, int64_t step,
 
 /* ---- copying ---- */
 
-static void smooth(double *value, double now)
-{
-    *value = *value == 0 ? now : 0.8 * *value + 0.2 * now;
-}
-
 status memory_copy_due(struct memory_copy *copy, int64_t step, bool *due)
 {
-    const double now = clock_s();
-
     *due = false;
     copy->done = step;
     if (copy->slots[0] == NULL) return OK;
-    if (copy->last_s > 0) smooth(&copy->step_s, now - copy->last_s);
-    if (copy->last_s > 0 && copy->made > COPY_SLOTS && board_partners() > 0)
-        copy_delay_add(&copy->delay, now - copy->last_s,
-                       copy->newest == step - 1);
-    copy->last_s = now;
-    if (copy->made == COPY_SLOTS) { /* they touched new pages */
-        copy->used_s = board_carrying();
-        copy->looked = copy->made;
-    }
-    if (copy->made != copy->looked &&
-        (copy->made == COPY_SLOTS + 1 || copy->made == SETTLED ||
-         copy->made == COMPARED ||
-         step % LOOK_STEPS == 0))
-        TRY(adapt(copy));
-    *due = step % copy->every == 0;
+    TRY(copy_every_step(&copy->every, step, copy->newest == step - 1));
+    *due = step % copy->every.steps == 0;
     return OK;
 }
 
@@ -546,7 +412,7 @@ static void await_carried(struct memory_copy *copy)
      * none. */
     if (!board_await_carried(copy->newest) || copy->fenced == copy->newest)
         return;
-    smooth(&copy->fence_s, clock_s() - began);
+    copy_every_waited(&copy->every, clock_s() - began);
     copy->waited_s += clock_s() - began;
     copy->fenced = copy->newest;
 }
@@ -586,7 +452,7 @@ status memory_copy_turn(void *argument)
     keep = atomic_load(&copy->slots[copy->turns.now]->step) >= 0;
     if (keep) copy_slot_spoil(copy->slots[1 - copy->turns.now]);
     TRY(two_slots_turn(&copy->turns, keep,
-                       (copy->done + 1) % copy->every == 0));
+                       (copy->done + 1) % copy->every.steps == 0));
     copy->turn_s = clock_s() - began;
     return OK;
 }
@@ -647,13 +513,8 @@ status memory_copy_make(struct memory_copy *copy, int64_t step,
     atomic_store(&kept->step, step);
     copy->newest = step;
     board_copied(step);
-    if (copy->made == 0)
-        board_copies((struct copies_cost){.every = copy->every});
-    /* The first two copies touch new pages. */
-    if (++copy->made > COPY_SLOTS)
-        smooth(&copy->copy_s, clock_s() - began + copy->turn_s);
+    copy_every_made(&copy->every, clock_s() - began + copy->turn_s);
     copy->turn_s = 0;
-    copy->last_s = clock_s();
     return OK;
 }
 

@@ -23,7 +23,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "train/copy_delay.h"
+#include "train/copy_every.h"
 #include "train/two_slots.h"
 
 struct copy_slot;
@@ -40,36 +40,22 @@ struct memory_copy {
     size_t slot_bytes;   /* of a slot with its head */
     uint64_t layout;     /* of the ranks and the run's history; set before it
                           * is opened, and whenever either changes */
-    int64_t every;       /* steps from copy to copy */
-    bool measures;       /* `every` follows the cost */
+    struct copy_every every; /* `threads` as `layout` */
     bool is_new;         /* the slots are as the system gave them: zeros */
     int64_t done;        /* the last step that was done */
-    int64_t made, looked; /* copies in this process; then, when their cost was
-                           * last weighed */
     bool resumed;        /* this process went back to one */
     bool carried;        /* it came from another node */
     int64_t newest;      /* step of the newest made here; -1: none */
     int64_t lent;        /* step of the slot that is the state, while other
                           * numbers lie there; -1: it is none */
-    int threads;         /* of this rank, as `layout` */
-    double copy_s, step_s; /* of the last one, smoothed */
     double waited_s;     /* for the other node since the last row of metrics */
-    double fence_s;      /* that a step waited for the other node, smoothed */
     int64_t fenced;      /* step of the copy of the last such wait; -1: none */
-    double carry_s;      /* that steps missed of the processors, for each */
-    struct copy_delay delay; /* of steps during which one travels */
-    double delay_s;      /* by which those are longer; 0: not seen */
-    double used_s;       /* board_carrying() by then */
-    int64_t told;        /* `every`, when the cost was last said; 0: never */
-    double last_s;       /* monotonic: when the last step ended */
 };
 
 /* Whether the state is to lie in the slots: stages then have its rows apart. */
 bool memory_copy_turns(const struct pipeline *pipeline, int64_t every);
 /* Bytes of a copy of that rank's state, without its head. */
 size_t memory_copy_bytes(const struct pipeline *pipeline);
-/* How many steps must pay for a copy that costs so much, for 1 percent. */
-int64_t memory_copy_steps(double cost_s, double step_s);
 /* every: steps; 0: never; COPIES_AUTO: after each step, or so rarely that it
  * costs 1 percent; with agents, after eight copies, every second step for eight
  * more at least, so that steps with and without one can be compared. Does

@@ -80,7 +80,7 @@ status trainer_copy_open(struct trainer *t)
     TRY(team_largest(&t->team, &since, 1));
     t->copies_since = (int64_t)since;
     trainer_copy_layout(t);
-    t->copy.threads = t->setup.request.machine.threads;
+    t->copy.every.threads = t->setup.request.machine.threads;
     t->copy.step = &t->step;
     return memory_copy_open(&t->copy, &t->pipeline, &t->team,
                             t->request->copies);

@@ -66,7 +66,7 @@ static void begin(struct room *r, int file)
     r->t.step.turn.ready = memory_copy_ready;
     r->t.step.turn.argument = &r->copy;
     r->copy.step = &r->t.step;
-    r->copy.threads = 1;
+    r->copy.every.threads = 1;
     IS_OK(memory_copy_open(&r->copy, &r->t.pipeline, r->t.step.team, 1));
     CHECK(r->copy.slots[0] != NULL && r->copy.turns.step != NULL);
 }
@@ -257,7 +257,7 @@ TEST(a_state_that_is_no_copy_is_not_lent)
     draw_weights(&r);
     make_step(&r, 0);
     copy_step(&r, 1);
-    r.copy.every = 4;
+    r.copy.every.steps = 4;
     IS_OK(memory_copy_due(&r.copy, 1, &due));
     make_step(&r, 1);
     IS_OK(memory_copy_due(&r.copy, 2, &due));
