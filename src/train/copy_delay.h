@@ -18,7 +18,8 @@ struct copy_delay {
     int pairs;
 };
 
-/* A step of so many seconds; travelled: a copy did meanwhile. */
+/* A step of so many seconds; travelled: a copy did meanwhile. 0 s, without one:
+ * the next step is compared with none. */
 void copy_delay_add(struct copy_delay *delay, double took_s, bool travelled);
 /* The median of the pairs, in seconds. 0: there are too few, or fewer than
  * three of four took longer, so that it may be chance. */

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "control/board.h"
@@ -14,7 +13,9 @@
 
 enum { LOOK_STEPS = 64, /* between two looks at what copies cost */
        SETTLED = 8, /* copies, until it is known */
-       COMPARED = 16 /* until steps with and without one were compared */ };
+       COMPARED = 16, /* until steps with and without one were compared */
+       GIVEN_UP = 3 * LOOK_STEPS /* copies for one partner, until they cannot
+                                  * be: no two steps do the same work */ };
 static const double share_most = 0.01;
 
 static void smooth(double *value, double now)
@@ -97,20 +98,25 @@ static void tell(struct copy_every *every)
 }
 
 /* Whether steps with and without a copy are to take turns from now on: what one
- * costs on its way to another node shows in nothing else. */
+ * costs on its way to another node shows in nothing else. A partner may come at
+ * any time. */
 static bool compares(const struct copy_every *every)
 {
     return every->measures && board_partners() > 0 && every->made >= SETTLED &&
-           every->made < COMPARED;
+           every->delay.pairs < DELAY_KNOWN &&
+           every->made - every->alone < GIVEN_UP;
 }
 
-/* How many steps must pay for one copy; the same on all ranks. */
+/* How many steps must pay for one copy. Partners and pairs may differ between
+ * ranks, whose agents hear at different moments: each says how many steps it
+ * wants, and the largest holds for all. Whether they ask one another must not:
+ * it depends on steps and copies alone. */
 static status adapt(struct copy_every *every)
 {
     double steps;
 
     weigh_carrying(every);
-    every->delay_s = copy_delay_s(&every->delay);
+    every->delay_s = board_partners() > 0 ? copy_delay_s(&every->delay) : 0;
     every->looked = every->made;
     steps = (double)copy_every_steps(saved(every), every->step_s);
     if (compares(every) && steps < 2) steps = 2;
@@ -121,21 +127,29 @@ static status adapt(struct copy_every *every)
     board_copies((struct copies_cost){
         .every = every->steps, .ppm = (int64_t)(1e6 * cost_share(every)),
         .waited_ns = (int64_t)(1e9 * every->fence_s)});
-    if (every->made >= SETTLED && !compares(every) &&
+    if (every->made >= SETTLED && (every->steps > 2 || !compares(every)) &&
         (every->steps > every->told * 5 / 4 ||
          every->steps < every->told * 3 / 4))
         tell(every);
     return OK;
 }
 
-status copy_every_step(struct copy_every *every, int64_t step, bool travelled)
+void copy_every_step(struct copy_every *every, double took_s,
+                     enum copy_way way)
 {
-    const double now = clock_s();
+    smooth(&every->step_s, took_s);
+    if (board_partners() == 0) { /* the next one may be another */
+        every->delay = (struct copy_delay){.pairs = 0};
+        every->fence_s = 0;
+        every->alone = every->made;
+    } else if (every->made > COPY_SLOTS) {
+        copy_delay_add(&every->delay, way == COPY_WAY_OTHER ? 0 : took_s,
+                       way == COPY_WAY_TRAVELS);
+    }
+}
 
-    if (every->last_s > 0) smooth(&every->step_s, now - every->last_s);
-    if (every->last_s > 0 && every->made > COPY_SLOTS && board_partners() > 0)
-        copy_delay_add(&every->delay, now - every->last_s, travelled);
-    every->last_s = now;
+status copy_every_look(struct copy_every *every, int64_t step)
+{
     if (every->made == COPY_SLOTS) { /* they touched new pages */
         every->used_s = board_carrying();
         every->looked = every->made;
@@ -153,7 +167,6 @@ void copy_every_made(struct copy_every *every, double took_s)
         board_copies((struct copies_cost){.every = every->steps});
     /* The first two copies touch new pages. */
     if (++every->made > COPY_SLOTS) smooth(&every->copy_s, took_s);
-    every->last_s = clock_s();
 }
 
 void copy_every_waited(struct copy_every *every, double waited_s)

@@ -393,12 +393,32 @@ status memory_copy_restore(struct memory_copy *copy, int64_t step,
 
 /* ---- copying ---- */
 
+void memory_copy_step_begins(struct memory_copy *copy, bool alike)
+{
+    copy->began_s = clock_s();
+    copy->alike = alike;
+}
+
+/* A partner that is named may not take copies: then no rank waits for it. */
+static enum copy_way way(const struct memory_copy *copy, int64_t step)
+{
+    if (!copy->alike) return COPY_WAY_OTHER;
+    if (copy->newest != step - 1) return COPY_WAY_NONE;
+    return copy->fenced == copy->newest ? COPY_WAY_TRAVELS : COPY_WAY_OTHER;
+}
+
+void memory_copy_step_ended(struct memory_copy *copy, int64_t step)
+{
+    if (copy->slots[0] == NULL) return;
+    copy_every_step(&copy->every, clock_s() - copy->began_s, way(copy, step));
+}
+
 status memory_copy_due(struct memory_copy *copy, int64_t step, bool *due)
 {
     *due = false;
     copy->done = step;
     if (copy->slots[0] == NULL) return OK;
-    TRY(copy_every_step(&copy->every, step, copy->newest == step - 1));
+    TRY(copy_every_look(&copy->every, step));
     *due = step % copy->every.steps == 0;
     return OK;
 }

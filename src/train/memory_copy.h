@@ -34,7 +34,8 @@ struct memory_copy {
     struct team *team;               /* borrowed */
     struct train_step *step;         /* borrowed; set before it is opened */
     struct two_slots turns;          /* step NULL: rows are copied */
-    double turn_s;                   /* of the step under way */
+    double began_s, turn_s;          /* of the step under way */
+    bool alike;                      /* it does the work of most */
     struct copy_slot *slots[2]; /* mapped: this rank's; with `turns` their
                           * heads alone; NULL: there are none */
     size_t slot_bytes;   /* of a slot with its head */
@@ -57,10 +58,10 @@ bool memory_copy_turns(const struct pipeline *pipeline, int64_t every);
 /* Bytes of a copy of that rank's state, without its head. */
 size_t memory_copy_bytes(const struct pipeline *pipeline);
 /* every: steps; 0: never; COPIES_AUTO: after each step, or so rarely that it
- * costs 1 percent; with agents, after eight copies, every second step for eight
- * more at least, so that steps with and without one can be compared. Does
- * nothing in a process that has no supervisor. A machine without enough memory
- * gets a warning and no copies. Collective. */
+ * costs 1 percent; with a partner on another node, after eight copies, every
+ * second step for a while at least, so that steps with and without one can be
+ * compared. Does nothing in a process that has no supervisor. A machine without
+ * enough memory gets a warning and no copies. Collective. */
 status memory_copy_open(struct memory_copy *copy,
                         const struct pipeline *pipeline, struct team *team,
                         int64_t every);
@@ -75,6 +76,11 @@ status memory_copy_newest(const struct memory_copy *copy, int64_t *step);
 status memory_copy_restore(struct memory_copy *copy, int64_t step,
                            const char **state, size_t *length);
 
+/* Around a step, whose copies are weighed by its time; alike: it does the work
+ * of most steps, so that it can be compared with the one before. */
+void memory_copy_step_begins(struct memory_copy *copy, bool alike);
+/* step: with this one. */
+void memory_copy_step_ended(struct memory_copy *copy, int64_t step);
 /* The weights are to change: struct train_step.turn of a struct memory_copy. */
 status memory_copy_turn(void *argument);
 /* Whether the state of this step is to be copied. Collective at times. */

@@ -416,6 +416,24 @@ static status end_step(struct trainer *t)
     return t->asked != 0 && !last ? fail_stopped(t) : OK;
 }
 
+/* A step of many, not each: it takes longer. */
+static bool adds(int64_t step, int64_t every)
+{
+    return every > 1 && due(step, every);
+}
+
+/* The next step does the work of most, and no save goes on beside it. */
+static bool is_alike(const struct trainer *t)
+{
+    const struct options *o = &t->request->set->values;
+    const int64_t step = t->counters.step;
+
+    return !adds(step, t->noise.every) && !adds(step + 1, o->observe.layers) &&
+           !adds(step + 1, o->observe.histograms) &&
+           !adds(step + 1, o->train.repeat_every) &&
+           !background_works(&t->background);
+}
+
 status trainer_loop(struct trainer *t)
 {
     const int64_t second = t->counters.step + 1;
@@ -430,9 +448,11 @@ status trainer_loop(struct trainer *t)
     board_phase(BOARD_STEPS);
     while (t->counters.step < t->setup.rate.steps) {
         TRY(trainer_use_batch(t, trainer_batch(t, t->counters.step)));
+        memory_copy_step_begins(&t->copy, is_alike(t));
         TRY(t->traces && t->counters.step == second ? traced_step(t)
                                                    : one_step(t));
         if (!t->made) continue;
+        memory_copy_step_ended(&t->copy, t->counters.step);
         if (probe_again(t->counters.step)) trainer_measure_peak(t);
         step_prediction_watch_cores(&t->predicted,
                                     trainer_first_stage(t)->stream.threads);
