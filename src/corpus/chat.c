@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "corpus/task_clean.h"
+
 /* Sources: the chat templates that the families' tokenizer_config.json give,
  * for messages without tools. */
 static const struct chat_template templates[] = {
@@ -144,13 +146,7 @@ static status content_of(const struct chat_template *chat,
              source);
     *text = value->string;
     *length = (size_t)value->string_length;
-    while (chat->trimmed && *length > 0 && strchr(" \t\r\n", **text) != NULL) {
-        (*text)++;
-        (*length)--;
-    }
-    while (chat->trimmed && *length > 0 &&
-           strchr(" \t\r\n", (*text)[*length - 1]) != NULL)
-        (*length)--;
+    if (chat->trimmed) task_strip(text, length);
     return OK;
 }
 

@@ -23,7 +23,7 @@ struct chat_template {
     const char *stop;           /* after the content; learned with it */
     const char *after_stop;
     const char *assistant;      /* what the role is called in the text */
-    bool trimmed;               /* spaces around contents are dropped */
+    bool trimmed;               /* white space around contents is dropped */
     bool system;                /* there may be a system message */
     const char *markers[4];     /* tokens that the tokenizer must have */
 };

@@ -103,14 +103,14 @@ static status drop_brackets(struct text *out, const struct text *in)
     return OK;
 }
 
-static status append_stripped(struct text *out, const char *bytes,
-                              size_t length)
+void task_strip(const char **bytes, size_t *length)
 {
     size_t width, at = 0;
 
-    length -= task_trailing_space((struct task_text){bytes, length});
-    while (at < length && is_space(bytes, at, &width)) at += width;
-    return text_append(out, bytes + at, length - at);
+    *length -= task_trailing_space((struct task_text){*bytes, *length});
+    while (at < *length && is_space(*bytes, at, &width)) at += width;
+    *bytes += at;
+    *length -= at;
 }
 
 status task_clean(struct text *out, const char *bytes, size_t length)
@@ -118,7 +118,8 @@ status task_clean(struct text *out, const char *bytes, size_t length)
     struct text stages[3] = {{0}};
     status result;
 
-    TRY_GOTO(done, result, append_stripped(&stages[0], bytes, length));
+    task_strip(&bytes, &length);
+    TRY_GOTO(done, result, text_append(&stages[0], bytes, length));
     TRY_GOTO(done, result, replace(&stages[1], &stages[0], " [title]", ". "));
     TRY_GOTO(done, result, drop_brackets(&stages[2], &stages[1]));
     TRY_GOTO(done, result, replace(out, &stages[2], "  ", " "));

@@ -6,6 +6,9 @@
 
 #include "base/text.h"
 
+/* text.strip(), which Jinja's trim is, too: without the white space at both
+ * ends. */
+void task_strip(const char **bytes, size_t *length);
 /* Appends text.strip() with " [title]" made ". ", then every "[...]" of a line
  * taken out, then two spaces made one: brackets that WikiHow left. */
 status task_clean(struct text *out, const char *bytes, size_t length);

@@ -61,6 +61,17 @@ TEST(templates_are_those_of_the_families)
                    "{\"role\":\"assistant\",\"content\":\"b\"}]",
          "<|im_start|>assistant\na<|im_end|>\n"
          "<|im_start|>assistant\n{b<|im_end|>}\n"},
+        /* U+3000, U+00A0, \v and U+001F are spaces of Jinja's trim, U+200B is
+         * none. */
+        {"gemma", "[{\"role\":\"user\",\"content\":"
+                  "\"\\u3000\\u000bHi \\u00a0\"},"
+                  "{\"role\":\"assistant\",\"content\":"
+                  "\"\\u001fHo\\u200b\\u2028\\f\"}]",
+         "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n"
+         "{Ho\xe2\x80\x8b<end_of_turn>}\n"},
+        {"llama3", "[{\"role\":\"user\",\"content\":\"\\u3000 \"}]",
+         "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n"
+         "<|eot_id|>"},
     };
 
     for (int i = 0; i < ROWS(rows); i++) {
