@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# second_loss.sh - copies are made after every 1000th step alone. The node that
+# second_loss.sh - copies are made after every 3000th step alone. The node that
 # keeps them is lost; another one is sent the newest copy at once, long before the
 # next is due; then the node of all ranks is lost: the run goes on from that copy,
 # and ends in the same bytes.
@@ -15,7 +15,7 @@ journal=kept/control/journal.jsonl
 address=127.0.0.1:$(free_port)
 # shellcheck disable=SC2086
 "$program" supervise config.yaml --run kept $base --set train.steps=1000000 \
-    --ranks 2 --copies 1000 --set mesh.data=2 --set zero=zero1 \
+    --ranks 2 --copies 3000 --set mesh.data=2 --set zero=zero1 \
     --set train.threads=1 --set comm.limit=60 --token token \
     --listen "$address" >log 2>&1 &
 child=$!
@@ -47,19 +47,19 @@ until_carried() {
     last_words
     report
 }
-until_carried 1000
+until_carried 3000
 ok "the first partner has the copy"
 kill -9 "$b"
 await log 'node *b is gone'
 until_carried 0
 join c
-until_carried 1000
+until_carried 3000
 if ! grep -q '"event": "incident"' $journal # a rank that begins sends it, too
 then ok "the next partner has it at once"
 else bad "the next partner has it at once" "behind an incident" $journal; fi
 kill -9 "$a"
 await $journal '"event": "recovered"'
-if grep -q '"from": "peer memory", "step": 1000,' $journal
+if grep -q '"from": "peer memory", "step": 3000,' $journal
 then ok "the second loss costs no more than the steps since the copy"
 else bad "the second loss" "from elsewhere" $journal; fi
 # The supervisor has the calls of both ranks as their last reports had them.
