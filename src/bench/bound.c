@@ -245,7 +245,7 @@ static status measure_others(struct bound *bound, struct stage *stage,
 }
 
 /* By the kernels of the device alone. */
-static status measure_apart(struct bound *bound, struct stage *stage,
+static status measure_there(struct bound *bound, struct stage *stage,
                             const struct meter *meter, struct profile *profile)
 {
     struct profile_limits limits;
@@ -255,6 +255,21 @@ static status measure_apart(struct bound *bound, struct stage *stage,
     bound->attention_rate = limits.attention_flops;
     TRY(measure_products(bound, stage, &(struct probe_peer){0}, profile));
     return measure_others(bound, stage, meter, profile);
+}
+
+/* A stage may leave too little of the device's memory for the operands of its
+ * largest product; the steps were measured all the same. */
+static status measure_apart(struct bound *bound, struct stage *stage,
+                            const struct meter *meter, struct profile *profile)
+{
+    const status result = measure_there(bound, stage, meter, profile);
+
+    if (result != ERR_MEMORY && result != ERR_DEVICE) return result;
+    *bound = (struct bound){0};
+    snprintf(bound->why_not, sizeof bound->why_not, "%s", status_message());
+    status_clear();
+    profile_take(profile, meter, &(struct profile_limits){0});
+    return OK;
 }
 
 status bound_measure(struct bound *bound, struct stage *stage,

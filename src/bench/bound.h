@@ -14,12 +14,15 @@ struct bound {
     double flops;            /* of a step's products */
     double memory_rate;      /* bytes a second */
     double attention_rate;   /* FLOPs a second; of a device apart */
+    char why_not[256];       /* the device failed: nothing is known of it, and
+                              * rows have no limits; else "" */
 };
 
 /* The profile of the meter's steps, not merged, with a limit for every row:
  * products at the best time of their shape, alone, in this run; attention at
  * the rate of all products; the rest at the bandwidth of memory. On a device
- * apart by its kernels and its clock; the gradients are written over. */
+ * apart by its kernels and its clock; the gradients are written over. Where it
+ * has no memory for operands, or fails, why_not says so; the result is OK. */
 status bound_measure(struct bound *bound, struct stage *stage,
                      const struct meter *meter, struct profile *profile);
 

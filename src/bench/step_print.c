@@ -72,7 +72,7 @@ static void print_layers(const struct step_figures *f, FILE *out)
 /* With graphs kernels have no times, and so no limits. */
 static bool has_bound(const struct step_figures *f)
 {
-    return !f->settings->graphs;
+    return !f->settings->graphs && f->bound.why_not[0] == '\0';
 }
 
 /* Rates that were measured, and what they allow. */
@@ -100,6 +100,8 @@ static void print_figures(const struct step_figures *f, FILE *out)
                  "%.1f tokens/s\n", f->median_ms, f->step_ms[0],
             f->step_ms[f->steps - 1], f->profile.step_ms, d.tokens_per_s);
     if (has_bound(f)) print_bound(f, &d, out);
+    if (f->bound.why_not[0] != '\0')
+        fprintf(out, "bound          not measured: %s\n", f->bound.why_not);
     fprintf(out, "peak memory    %s planned, %s resident\n",
             text_bytes(planned, f->planned_bytes),
             text_bytes(resident, f->resident_bytes));
@@ -247,6 +249,8 @@ status step_write(const struct step_figures *f, struct json_writer *json)
     json_write_key_real(json, "step_ms_most", f->step_ms[f->steps - 1]);
     json_write_key_real(json, "tokens_per_s", d.tokens_per_s);
     if (has_bound(f)) write_bound(f, &d, json);
+    if (f->bound.why_not[0] != '\0')
+        write_string(json, "bound_missing", f->bound.why_not);
     json_write_key_integer(json, "planned_bytes", (int64_t)f->planned_bytes);
     json_write_key_integer(json, "peak_resident_bytes",
                            (int64_t)f->resident_bytes);

@@ -378,6 +378,26 @@ if [ -z "${REAL:-}" ]; then
     then ok "bench step: no bound with graphs"
     else bad "bench step" "kernels in graphs have limits" out
     fi
+    # A GPU with room for the step and too little for operands beside it: there
+    # is one between none for the step and enough for both.
+    low=0 high=$((64 << 20)) found=
+    while [ $((high - low)) -gt $((64 << 10)) ] && [ -z "$found" ]; do
+        bytes=$(((low + high) / 2))
+        if ! GPU_BYTES=$bytes lockstep bench step --device cuda \
+            --model llama-1m --batch 1 --length 16 --steps 1 --json >out 2>log
+        then low=$bytes
+        elif grep -q '"bound_missing"' out; then found=$bytes
+        else high=$bytes
+        fi
+    done
+    if [ -n "$found" ] && grep -q '"bound_missing": "GPU 0 has no' out &&
+        grep -q '"step_ms": [0-9]' out && ! grep -q bound_fraction out &&
+        GPU_BYTES=$found lockstep bench step --device cuda --model llama-1m \
+            --batch 1 --length 16 --steps 1 >out 2>log &&
+        grep -q '^bound *not measured: GPU 0 has no' out
+    then ok "bench step: no bound where $found bytes hold no operands"
+    else bad "bench step" "no sentence where operands do not fit" out
+    fi
     # Each kernel lasts 2 ms at least; to start one takes less.
     rm -rf cuda
     LAUNCH_US=2000 must train config.yaml --run cuda --set train.steps=3 \
