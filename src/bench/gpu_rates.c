@@ -3,10 +3,13 @@
  * memory that is larger than its caches. */
 #include "bench/gpu_rates.h"
 
+#include <stdio.h>
+#include "base/child.h"
 #include "kernels/cuda_about.h"
 #include "observe/device_limits.h"
 
 enum { AREA_BYTES = 64 << 20, LAUNCH_BYTES = 1 << 16, WIDEST = 4096 };
+enum { PATIENCE_MS = 60000, WHY_BYTES = 320 };
 
 struct bench {
     struct device_choice choice;
@@ -89,7 +92,7 @@ static status measure_once(struct gpu_rates *out)
 }
 
 /* A library that is there may not work with this GPU. */
-status gpu_rates_measure(struct gpu_rates *out)
+static status measure_rates(struct gpu_rates *out)
 {
     char text[320];
 
@@ -100,4 +103,42 @@ status gpu_rates_measure(struct gpu_rates *out)
         out->by_library = false;
     }
     return measure_once(out);
+}
+
+struct answer {
+    status result;
+    struct gpu_rates rates;
+    char why[WHY_BYTES];
+};
+
+static void measure_there(void *to, const void *of)
+{
+    struct answer *answer = to;
+
+    (void)of;
+    answer->result = measure_rates(&answer->rates);
+    if (answer->result != OK)
+        snprintf(answer->why, sizeof answer->why, "%s", status_message());
+}
+
+/* In a process of its own, for a GPU may not end what it was given. */
+status gpu_rates_measure(struct gpu_rates *out)
+{
+    struct answer heard;
+
+    *out = (struct gpu_rates){0};
+    switch (child_ask(measure_there, NULL, &heard, sizeof heard,
+                      PATIENCE_MS)) {
+    case CHILD_ANSWERED: break;
+    case CHILD_NONE:
+        FAIL(ERR_DEVICE, "a process that measures cannot be started");
+    case CHILD_ENDED:
+        FAIL(ERR_DEVICE, "the process that measured ended without an answer");
+    case CHILD_LATE:
+        FAIL(ERR_DEVICE, "GPU 0 has not ended what it was given within %d s",
+             PATIENCE_MS / 1000);
+    }
+    if (heard.result != OK) FAIL(heard.result, "%s", heard.why);
+    *out = heard.rates;
+    return OK;
 }

@@ -13,7 +13,7 @@ struct gpu_rates {
     bool by_library;
 };
 
-/* Its process cannot fork others that use a GPU. ERR_DEVICE, ERR_MEMORY. */
+/* By a process of its own, in a minute at most. ERR_DEVICE, ERR_MEMORY. */
 status gpu_rates_measure(struct gpu_rates *out);
 
 #endif

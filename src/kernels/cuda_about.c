@@ -2,13 +2,9 @@
 /* cuda_about.c - asks the plug-in of CUDA what it finds. */
 #include "kernels/cuda_about.h"
 
-#include <limits.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "base/child.h"
 #include "device/library.h"
 #include "kernels/cuda/list.h"
 
@@ -18,40 +14,24 @@ static const struct gpu_kernel rows[] = {CUDA_KERNELS(CUDA_KERNEL_ROW)};
 const struct gpu_kernels cuda_kernels = {rows, CUDA_KERNEL_COUNT};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* The answer; a process that asks the driver sends it whole, as pipes do. */
 struct answer {
     enum cuda_found found;
     size_t foreign;
     bool healthy;
     char text[ABOUT_BYTES], health[HEALTH_BYTES];
 };
-_Static_assert(sizeof(struct answer) <= PIPE_BUF, "one write");
 static struct answer answer;
 static bool asked;
 
-static void tell(const struct cuda_plugin *plugin, int to)
+static void look_there(void *to, const void *of)
 {
-    struct answer found = {.found = CUDA_UNUSABLE};
-    ssize_t written;
+    const struct cuda_plugin *plugin = of;
+    struct answer *found = to;
 
-    if (plugin->about(found.text, sizeof found.text, &found.foreign))
-        found.found = CUDA_LOADS;
-    found.healthy = plugin->health(found.health, sizeof found.health);
-    written = write(to, &found, sizeof found);
-    _exit(written == (ssize_t)sizeof found ? 0 : 1);
-}
-
-/* A driver that does not answer is not waited for without an end. */
-static bool hear(int from, struct answer *heard, pid_t child)
-{
-    struct pollfd wait = {.fd = from, .events = POLLIN};
-    const bool whole =
-        poll(&wait, 1, PATIENCE_MS) == 1 &&
-        read(from, heard, sizeof *heard) == (ssize_t)sizeof *heard;
-
-    if (!whole) kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
-    return whole;
+    found->found = CUDA_UNUSABLE;
+    if (plugin->about(found->text, sizeof found->text, &found->foreign))
+        found->found = CUDA_LOADS;
+    found->healthy = plugin->health(found->health, sizeof found->health);
 }
 
 static void say_unusable(const char *why)
@@ -66,17 +46,18 @@ static void say_unusable(const char *why)
 static void ask(const struct cuda_plugin *plugin)
 {
     struct answer heard;
-    int ends[2];
-    pid_t child;
 
-    say_unusable("a process that asks the driver cannot be started");
-    if (pipe(ends) != 0) return;
-    child = fork();
-    if (child == 0) tell(plugin, ends[1]);
-    close(ends[1]);
-    if (child > 0 && hear(ends[0], &heard, child)) answer = heard;
-    else if (child > 0) say_unusable("the driver does not answer");
-    close(ends[0]);
+    switch (child_ask(look_there, plugin, &heard, sizeof heard, PATIENCE_MS)) {
+    case CHILD_ANSWERED: answer = heard; break;
+    case CHILD_NONE:
+        say_unusable("a process that asks the driver cannot be started");
+        break;
+    case CHILD_ENDED:
+        say_unusable("the process that asked the driver ended without an "
+                     "answer");
+        break;
+    case CHILD_LATE: say_unusable("the driver does not answer"); break;
+    }
 }
 
 static void look(void)

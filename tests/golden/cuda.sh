@@ -162,6 +162,11 @@ rates() { # NAME PATTERN [VALUE...]
 some='yes GPU 0: memory 0\.[01][0-9]* GB/s; products [0-9.]+e-0[5-9] TFLOP/s in float32 by own kernels, [0-9.e-]+ in bfloat16 by'
 : >"$room/driver/libcublasLt.so.13" # where the system has a real one
 : >"$room/driver/libcublasLt.so.12"
+# Meanwhile one whose kernels do not end within half an hour.
+cp -r "$room/driver" "$room/endless"
+(export LD_LIBRARY_PATH="$room/endless" GPUS=1 LAUNCH_US=2000000000
+    LIMIT=400 lockstep doctor >"$room/endless.out" 2>&1) &
+endless=$!
 rates "without cuBLASLt" "$some own kernels"
 cp "$BUILD/tests/driver/libcublasLt.so.13" "$room/driver"
 rates "with cuBLASLt" "$some cuBLASLt"
@@ -583,4 +588,12 @@ mistake "codes that are read before all are there" integers integers.cu \
         LOOPED' 'LOOPED' test_integers
 mistake "leaves of integers in another tree" integers integers.cu \
     'leaf_push(&tree, leaf - 1,' 'leaf_push(&tree, leaf,' test_integers
+wait $endless
+if tr -s ' ' <"$room/endless.out" |
+    grep -q '^GPU rates .*no GPU 0 has not ended what it was given within 60 s' &&
+    grep -q '^NCCL ' "$room/endless.out"
+then ok "rates: a GPU whose kernels do not end"
+else bad "rates: a GPU whose kernels do not end" "does not say so" \
+    "$room/endless.out"
+fi
 report
