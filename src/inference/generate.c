@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/status_kept.h"
 #include "inference/text_ends.h"
 #include "tokenizer/tokenizer.h"
 
@@ -22,6 +23,7 @@ struct writing {
     struct generate_result result;
     double began;              /* its first token, in seconds */
     bool over;
+    status failed;             /* why it is over, if it cannot go on */
 };
 
 struct seat { struct writing *text; int32_t cache; };
@@ -36,6 +38,7 @@ struct generating {
     struct text_ends ends;
     struct writing *ring;      /* owned [room]: of prompt i at i % room */
     int64_t room;
+    int64_t prompts;           /* whose texts are made */
     int64_t told, begun;       /* prompts whose texts were told; were begun */
     struct seat *seats;        /* owned [texts]: the first `active` ones have a
                                 * text that is under way, the caches of the
@@ -43,6 +46,7 @@ struct generating {
     int active;
     struct generator_next *next; /* owned [texts] */
     double weight_rate;        /* 0: not yet measured */
+    struct status_trace failure; /* of a text that failed */
 };
 
 /* The ids of the prompt; an empty one begins as a text does, after the end of
@@ -126,7 +130,7 @@ static const char *prompt_at(const struct generate_request *request, int64_t i)
 static status open_generator(struct generating *g,
                              const struct generate_request *request)
 {
-    const int64_t prompts = prompt_count(request);
+    const int64_t prompts = g->prompts = prompt_count(request);
     const int64_t wanted =
         request->texts > 0 ? request->texts : GENERATOR_TEXTS;
     int64_t longest = 0;
@@ -243,6 +247,7 @@ static status tell_those(struct generating *g,
 
         TRY(tell_kept(request, w));
         if (!w->over) return OK;
+        if (w->failed != OK) return status_again(w->failed, &g->failure);
         TRY(tell_end(g, request, w, result));
         g->told++;
     }
@@ -309,14 +314,28 @@ static status choose(struct generating *g, const struct writing *w,
     return sample_token(&w->sampling, &logits, position, g->scratch, id);
 }
 
+/* As where texts are made one by one: those before this one are finished, and
+ * its failure ends the command; those behind it are left out. */
+static void fail_text(struct generating *g, struct writing *w, status why)
+{
+    status_keep(&g->failure);
+    w->failed = why;
+    w->over = true;
+    g->prompts = w->index + 1;
+}
+
 static status choose_next(struct generating *g,
                           const struct generate_request *request,
                           struct writing *w, int64_t row)
 {
     const int64_t at = w->ids.count;
     int32_t id;
+    const status chosen = choose(g, w, row, at, &id);
 
-    TRY(choose(g, w, row, at, &id));
+    if (chosen != OK) {
+        fail_text(g, w, chosen);
+        return OK;
+    }
     TRY(take_token(g, request, w, id, at, &w->over));
     return token_list_append(&w->ids, &id, 1);
 }
@@ -421,6 +440,7 @@ static status begin_text(struct generating *g,
     w->index = g->begun++;
     TRY(encode(g, prompt, &w->ids));
     w->over = request->tokens == 0;
+    w->failed = OK;
     w->sampling = request->sampling;
     w->sampling.seed += (uint64_t)w->index;
     w->decoder = (struct token_decoder){.tokenizer = &g->tokenizer};
@@ -442,15 +462,17 @@ static status begin_text(struct generating *g,
                                 : choose_next(g, request, w, 0);
 }
 
-/* Texts that are over leave their caches. */
+/* Texts that are over, or left out, leave their caches. */
 static status end_texts(struct generating *g,
                         const struct generate_request *request)
 {
     for (int i = g->active - 1; i >= 0; i--) {
         const struct seat seat = g->seats[i];
+        const struct writing *w = seat.text;
 
-        if (!seat.text->over) continue;
-        TRY(end_text(g, request, seat.text));
+        if (!w->over && w->index < g->prompts) continue;
+        if (w->failed == OK && w->index < g->prompts)
+            TRY(end_text(g, request, seat.text));
         g->seats[i] = g->seats[--g->active];
         g->seats[g->active] = seat;
     }
@@ -462,12 +484,10 @@ static status turn_texts(struct generating *g,
                          const struct generate_request *request,
                          struct generate_result *result)
 {
-    const int64_t prompts = prompt_count(request);
-
     for (;;) {
         TRY(end_texts(g, request));
         TRY(tell_those(g, request, result));
-        if (g->active == g->generator.texts || g->begun == prompts ||
+        if (g->active == g->generator.texts || g->begun >= g->prompts ||
             g->begun == g->told + g->room)
             return OK;
         TRY(begin_text(g, request));
@@ -487,7 +507,8 @@ static status make_tokens(struct generating *g,
     }
     TRY(generator_feed_each(&g->generator, g->next, g->active));
     for (int i = 0; i < g->active; i++)
-        TRY(choose_next(g, request, g->seats[i].text, i));
+        if (g->seats[i].text->index < g->prompts) /* one before it failed */
+            TRY(choose_next(g, request, g->seats[i].text, i));
     return OK;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_generate.c - text that continues a prompt, from a directory to bytes,
  * over contexts longer than a call and a granule. */
+#include <float.h>
 #include "base/json.h"
 #include "tests/test.h"
 #include "inference/export.h"
@@ -182,8 +183,8 @@ static status finish_several(void *argument, int64_t index,
 }
 
 /* Makes the texts of all prompts, so many at once. */
-static void make_several(const struct generate_request *asked, int texts,
-                         struct several *out)
+static status try_several(const struct generate_request *asked, int texts,
+                          struct several *out)
 {
     struct generate_request request = *asked;
     struct generate_result result;
@@ -192,9 +193,17 @@ static void make_several(const struct generate_request *asked, int texts,
     request.texts = texts;
     request.argument = out;
     request.ids = &out->ids;
-    IS_OK(generate(&request, &result));
-    EQUAL_INT(out->at, asked->prompt_count);
+    const status made = generate(&request, &result);
+
     token_list_free(&out->ids);
+    return made;
+}
+
+static void make_several(const struct generate_request *asked, int texts,
+                         struct several *out)
+{
+    IS_OK(try_several(asked, texts, out));
+    EQUAL_INT(out->at, asked->prompt_count);
 }
 
 static void free_several(struct several *several)
@@ -251,6 +260,41 @@ TEST(several_prompts_are_each_continued_as_if_alone)
         free_several(&several);
     }
     for (int i = 0; i < PROMPTS; i++) text_free(&alone[i]);
+    IS_OK(directory_remove(directory));
+}
+
+/* A text whose logits are not finite ends the command as where texts are made
+ * one by one: those before it are whole. Here a penalty makes logits above 4
+ * of tokens that are there infinite. */
+TEST(a_text_that_fails_leaves_those_before_it_whole)
+{
+    static const int at_once[] = {2, 3, 5, PROMPTS, 0};
+    static const char *const four[] = {"Hello", "A longer prompt than that",
+                                       "x", "wide"};
+    const char *prompts[PROMPTS];
+    struct several one, several;
+    char directory[PATH_BYTES], why[200];
+
+    make(directory);
+    for (int i = 0; i < PROMPTS; i++) prompts[i] = four[i % 4];
+    const struct generate_request request = {
+        .model = directory, .tokens = 30, .write = take_several,
+        .finish = finish_several, .prompts = prompts,
+        .prompt_count = PROMPTS,
+        .sampling = {.temperature = 1, .top_p = 1, .penalty = 4.0 / FLT_MAX,
+                     .seed = 11}};
+
+    FAILS(try_several(&request, 1, &one), ERR_NUMERIC, "not a finite number");
+    CHECK(one.at > 2 && one.at < PROMPTS - 1);
+    snprintf(why, sizeof why, "%s", status_message());
+    for (int k = 0; k < ROWS(at_once); k++) {
+        FAILS(try_several(&request, at_once[k], &several), ERR_NUMERIC, why);
+        EQUAL_INT(several.at, one.at);
+        for (int i = 0; i < PROMPTS; i++)
+            equal_text(&one.texts[i], &several.texts[i]);
+        free_several(&several);
+    }
+    free_several(&one);
     IS_OK(directory_remove(directory));
 }
 
@@ -484,7 +528,8 @@ TEST(an_export_names_its_tokens)
 }
 
 TEST_MAIN(equal_seeds_write_equal_texts,
-          several_prompts_are_each_continued_as_if_alone, penalties_and_stops,
+          several_prompts_are_each_continued_as_if_alone,
+          a_text_that_fails_leaves_those_before_it_whole, penalties_and_stops,
           a_full_context_stops_with_a_notice,
           an_empty_prompt_begins_after_the_end_of_a_text,
           long_caches_equal_a_whole_pass, each_id_of_a_list_ends_a_text,
