@@ -11,14 +11,13 @@ prompts. Compares the texts. Stores medians in results/.
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
 import measure
+from one_step import lockstep, make_model, text_of
 
-PROGRAM = os.path.abspath(os.path.join(os.environ.get("BUILD", "build"), "lockstep"))
 BATCHES, PROMPTS, TOKENS = (1, 4, 16, 32), 32, 24
 TYPES = ("float32", "bfloat16")
 CONFIG = """version: 1
@@ -30,27 +29,10 @@ run: {dir: run}
 """
 
 
-def lockstep(*arguments):
-    done = subprocess.run([PROGRAM, *arguments], check=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL)
-    return done.stdout
-
-
-def make_model():
-    with open(os.path.join(measure.ROOT, "CHANGELOG.md"), encoding="utf-8") as file:
-        text = file.read()
-    os.mkdir("text")
-    for name in ("a", "b"):
-        with open(f"text/{name}.txt", "w", encoding="utf-8") as file:
-            file.write(text)
-    with open("config.yaml", "w", encoding="utf-8") as file:
-        file.write(CONFIG)
-    words = text.split()
+def write_prompts(words):
     with open("prompts.txt", "w", encoding="utf-8") as file:
         for i in range(PROMPTS):
             file.write(" ".join(words[20 * i:20 * i + 3 + i % 7]) + "\n")
-    lockstep("tokenizer", "train", "text", "--vocab", "400", "--out", "tokenizer.json")
-    lockstep("train", "config.yaml")
 
 
 def run(kind, batch, tokens):
@@ -67,7 +49,9 @@ def main():
     rows = []
     with tempfile.TemporaryDirectory() as where:
         os.chdir(where)
-        make_model()
+        text = text_of("CHANGELOG.md")
+        make_model(CONFIG, text)
+        write_prompts(text.split())
         for kind in TYPES:
             speed, texts = {batch: [] for batch in BATCHES}, {}
             for _ in range(pairs):

@@ -10,14 +10,12 @@ turns. Stores the bytes of the caches and the tokens a second, medians, in resul
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 
 import measure
+from one_step import lockstep, make_model, text_of
 
-PROGRAM = os.path.abspath(os.path.join(os.environ.get("BUILD", "build"),
-                                       "lockstep"))
 CONTEXT, PROMPTS, TOKENS = 2048, (16, 1500), 100
 CONFIG = """version: 1
 model: {family: deepseek_v2, layers: 4, width: 512, heads: 16}
@@ -30,33 +28,12 @@ run: {dir: run}
 """ % CONTEXT
 
 
-def lockstep(*arguments):
-    done = subprocess.run([PROGRAM, *arguments], check=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    return done.stdout
-
-
-def make_model():
-    text = "".join(open(os.path.join(measure.ROOT, name),
-                        encoding="utf-8").read()
-                   for name in ("README.md", "CHANGELOG.md"))
-    os.mkdir("text")
-    for name in ("a", "b"):
-        with open(f"text/{name}.txt", "w", encoding="utf-8") as file:
-            file.write(text)
-    with open("config.yaml", "w", encoding="utf-8") as file:
-        file.write(CONFIG)
-    lockstep("tokenizer", "train", "text", "--vocab", "400", "--out",
-             "tokenizer.json")
-    lockstep("train", "config.yaml")
-
-
 def main():
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     rows = []
     with tempfile.TemporaryDirectory() as where:
         os.chdir(where)
-        make_model()
+        make_model(CONFIG, text_of("README.md", "CHANGELOG.md"))
         for words in PROMPTS:
             speed, made = {"keys": [], "latent": []}, {}
             for _ in range(pairs):
