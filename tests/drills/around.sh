@@ -188,6 +188,8 @@ for n in 1 2 4; do
     beside "checkpoint.read:$n" generate pruned --prompt The --tokens 2
 done
 beside checkpoint.read:1 eval pruned --task text.jsonl --kind perplexity
+for n in 1 3; do beside "checkpoint.read:$n" compare pruned pruned; done
+beside checkpoint.read:1 score pruned --tokens ids.json
 beside file.write:1 export pruned "pruned.hf"
 if cmp -s pruned.hf/tokenizer.json pruned/tokenizer.json; then ok "with the tokenizer"
 else bad "with the tokenizer" "not there"; fi
