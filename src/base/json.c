@@ -535,8 +535,10 @@ status json_read_record(const struct json **root, struct arena *arena,
                         const char *text, size_t length, const char *source,
                         const struct json_wanted *wanted)
 {
+    static const char mark[] = "\xEF\xBB\xBF"; /* of the byte order */
+    const bool marked = length >= 3 && memcmp(text, mark, 3) == 0;
     struct reader r = {.text = text, .length = length, .source = source,
-                       .arena = arena, .wanted = wanted};
+                       .at = marked ? 3 : 0, .arena = arena, .wanted = wanted};
     status result;
     size_t bad;
     void *piece;

@@ -40,12 +40,27 @@ static status hint_quotes(status result)
                                "frozen\"");
 }
 
+/* Whether the line, from 0, has a tab among what indents it. */
+static bool is_tabbed(const struct yaml_reader *r, size_t line)
+{
+    const unsigned char *at = r->parser.input.string.start;
+    const unsigned char *end = r->parser.input.string.end;
+
+    for (; line > 0 && at < end; at++) line -= *at == '\n';
+    while (at < end && *at == ' ') at++;
+    return at < end && *at == '\t';
+}
+
 static status fail_syntax(struct yaml_reader *r)
 {
+    const size_t line = r->parser.problem_mark.line;
     const char *context = r->parser.context;
     status result;
 
-    say_place(r, r->parser.problem_mark.line);
+    say_place(r, line);
+    if (is_tabbed(r, line))
+        FAIL(ERR_CONFIG, "%snot YAML: a tab at the beginning of the line; "
+             "YAML is indented with spaces", r->place);
     result = status_fail(ERR_CONFIG, __FILE__, __LINE__, "%snot YAML: %s",
                          r->place, r->parser.problem != NULL
                                        ? r->parser.problem : "unreadable");

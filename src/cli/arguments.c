@@ -87,11 +87,30 @@ static status flag_parse(struct arguments *arguments, int argc, char **argv,
     return OK;
 }
 
+/* The call of this command in its example, on one line. */
+static void example_call(const struct command *command, char *out, size_t bytes)
+{
+    char name[64];
+    const char *at;
+    size_t length = 0;
+
+    snprintf(name, sizeof name, "lockstep %s", command->name);
+    at = strstr(command->example, name);
+    if (at == NULL) at = command->example;
+    while (*at != '\0' && *at != '\n' && length + 1 < bytes) {
+        if (*at == '\\' && at[1] == '\n')
+            at += 2 + strspn(at + 2, " ");
+        else
+            out[length++] = *at++;
+    }
+    out[length] = '\0';
+}
+
 static status operands_check(const struct arguments *arguments)
 {
     const struct command *command = arguments->command;
     const int count = arguments->operand_count;
-    const char *call = strstr(command->example, "lockstep "); /* first line */
+    char call[400];
     status code;
 
     if (count >= command->operands_least &&
@@ -108,8 +127,8 @@ static status operands_check(const struct arguments *arguments)
                            command->operands[0] ? command->operands
                                                 : "no operand",
                            arguments->operands[command->operands_most]);
-    return status_hint(code, "for example: %.*s",
-                       (int)strcspn(call, "\n"), call);
+    example_call(command, call, sizeof call);
+    return status_hint(code, "for example: %s", call);
 }
 
 /* Whether `other` names the file that `written` would replace, or the file that

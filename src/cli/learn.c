@@ -144,10 +144,11 @@ static void print_text(const struct learning *work, const char *out)
 {
     char vocab[32], bytes[32], documents[32], time[32];
 
-    printf("%s: %s tokens from %s in %s documents, %s\n", out,
+    printf("%s: %s tokens from %s in %s document%s, %s\n", out,
            text_count(vocab, work->vocab),
            text_bytes(bytes, (uint64_t)work->corpus.bytes),
            text_count(documents, work->documents),
+           work->documents == 1 ? "" : "s",
            text_duration(time, work->seconds));
     if (work->left_out.words > 0)
         printf("%s words seen fewer than %lld times (%.2g%% of the text's) did "

@@ -235,9 +235,10 @@ static status open_report(const char *run, char metrics[PATH_BYTES],
                           struct run_report *report)
 {
     struct run_dir place = {0};
+    const bool waits = run_waits(run);
     status result = run_dir_read(&place, run); /* has the paths in any case */
 
-    if (result == ERR_MISSING && run_waits(run)) {
+    if (result == ERR_MISSING && waits) {
         status_clear();
         result = OK;
     }

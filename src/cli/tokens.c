@@ -239,9 +239,10 @@ static void print_shards(const struct shards_result *result, const char *out)
 {
     char tokens[32], documents[32], bytes[32];
 
-    fprintf(stderr, "%s tokens in %s: %s documents, %s of text",
+    fprintf(stderr, "%s tokens in %s: %s document%s, %s of text",
             text_count(tokens, result->tokens), out,
             text_count(documents, result->documents),
+            result->documents == 1 ? "" : "s",
             text_bytes(bytes, (uint64_t)result->text_bytes));
     if (result->shards > 1)
         fprintf(stderr, ", %lld shards", (long long)result->shards);

@@ -374,6 +374,14 @@ static status read_record(struct arena *scratch, const struct text *line,
                             &wanted);
 }
 
+static status check_file(const char *path)
+{
+    if (!file_is_directory(path)) return OK;
+    FAIL(ERR_CONFIG, "%s: is a directory; a task is a file of items, one JSON "
+         "object a line (.jsonl); --kind perplexity reads all texts in a "
+         "directory", path);
+}
+
 static status read_records(struct task *task, int64_t limit)
 {
     struct line_reader reader = {0};
@@ -382,6 +390,7 @@ static status read_records(struct task *task, int64_t limit)
     bool there = true;
     status result;
 
+    TRY(check_file(task->path));
     arena_init(&scratch, "a record", 0);
     TRY_GOTO(done, result, line_reader_open(&reader, task->path));
     while (limit == 0 || task->count < limit) {
@@ -460,12 +469,14 @@ status task_guess_file(const char *path, enum task_kind *kind)
     struct line_reader reader = {0};
     struct arena scratch = {0};
     struct text line = {0};
+    char source[PATH_BYTES + 32];
     const struct json *record;
     bool there = false;
     status result;
 
     *kind = TASK_TEXT;
     TRY(check_there(path));
+    TRY(check_file(path));
     if (text_ends_with(path, ".txt") || text_ends_with(path, ".parquet"))
         return OK;
     arena_init(&scratch, "a record", 0);
@@ -475,7 +486,9 @@ status task_guess_file(const char *path, enum task_kind *kind)
     } while (there && is_blank(&line));
     if (!there)
         FAIL_GOTO(done, result, ERR_FORMAT, "%s: has no record", path);
-    TRY_GOTO(done, result, read_record(&scratch, &line, path, &record));
+    snprintf(source, sizeof source, "%s: line %lld", path,
+             (long long)reader.number);
+    TRY_GOTO(done, result, read_record(&scratch, &line, source, &record));
     if (!guess(record, kind))
         FAIL_GOTO(done, result, ERR_CONFIG,
                   "%s: the fields of its first record do not show the kind of "

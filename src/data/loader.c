@@ -40,11 +40,11 @@ static status too_few(const struct loader *loader)
 {
     const struct loader_request *r = &loader->request;
 
-    FAIL(ERR_CONFIG, "%s: %lld tokens in %lld documents%s are too few for "
+    FAIL(ERR_CONFIG, "%s: %lld tokens in %lld document%s%s are too few for "
                      "one sample of %lld tokens and its last target; "
                      "give more text or lower data.sequence",
          r->name != NULL ? r->name : r->paths[0], (long long)loader->tokens,
-         (long long)loader->documents,
+         (long long)loader->documents, loader->documents == 1 ? "" : "s",
          r->share == SHARE_VALID ? " held out"
          : r->share == SHARE_TRAIN ? " to train on" : "",
          (long long)r->sequence);

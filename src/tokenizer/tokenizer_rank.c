@@ -219,9 +219,12 @@ static status read_line(struct ranks *ranks, const char *line, size_t length)
     const char *space = memchr(line, ' ', length);
     int64_t rank = 0;
 
-    if (space == NULL || space + 1 == line + length)
+    if (space == NULL || space + 1 == line + length ||
+        (ranks->count == 0 && space[1] > '9'))
         FAIL(ERR_FORMAT, "%s: line %lld is not a token in base64, a space and "
-             "its rank", ranks->source, (long long)ranks->count + 1);
+             "its rank%s", ranks->source, (long long)ranks->count + 1,
+             ranks->count > 0 ? "" : "; a tokenizer is a tokenizer.json, a "
+             ".model of SentencePiece, a .tiktoken or a tekken.json");
     for (const char *at = space + 1; at < line + length; at++) {
         if (*at < '0' || *at > '9' || rank >= TOKENIZER_VOCAB_MAX)
             FAIL(ERR_FORMAT, "%s: line %lld: the rank is not a whole number "

@@ -209,7 +209,7 @@ static status open_source(struct feed *feed, int index)
         TRY(feed_prepare(feed, o->data.train.items, o->data.train.count,
                          &source->parts));
     request = feed_request(feed, &source->parts);
-    request.name = mixed ? source->name : NULL;
+    request.name = mixed ? source->name : "data.train";
     request.source = (uint64_t)index;
     request.progress = progress_show;
     request.argument = &feed->packing;
@@ -299,6 +299,7 @@ static status open_valid(struct feed *feed)
                          &feed->valid_parts));
         struct loader_request request = feed_request(feed, &feed->valid_parts);
 
+        request.name = "data.valid";
         TRY(feed_load(&feed->valid, &request));
         feed->valid_samples = feed->valid.samples;
     } else {

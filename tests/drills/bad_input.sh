@@ -27,6 +27,9 @@ refused "a directory without text" 78 "nothing: the directory has no" --set data
 echo 'ba be bi.' >short.txt
 refused "too little data" 78 "data.sequence" --set data.train=[short.txt]
 printf 'ba be \377\376 bo\n' >broken.txt
+refused "too little data, by the option's name" 78 \
+    "data.train: 7 tokens in 1 document to train on" --set data.train=[short.txt] \
+    --set data.sequence=4096
 refused "invalid UTF-8" 65 "UTF-8" --set data.train=[broken.txt]
 printf '{"text": "ba"}\n{"text": ba}\n' >broken.jsonl
 refused "broken JSON lines" 65 "broken.jsonl" --set data.train=[broken.jsonl]
@@ -385,6 +388,19 @@ for dur in 0 -3 1e308 5; do
         simulate config.yaml --machine cpu --replay damaged.json
 done
 
+# --- mistakes of the first hour ---
+mkdir -p folder
+expect "status of no run" 66 "folder: is not the directory of a run" status folder
+expect "incidents of no run" 66 "folder: is not the directory of a run" \
+    incidents folder
+expect "a hint names the command itself" 2 \
+    "hint: for example: lockstep gather runs/gathered" gather a b
+expect "an example of two lines is one" 2 "runs/many --ranks" supervise
+expect "a text as tokenizer" 65 "a tokenizer is a tokenizer.json, a .model" \
+    tokenize short.txt text.jsonl
+printf 'model:\n\tlayers: 1\n' >tab.yaml
+expect "a tab in YAML" 78 "tab.yaml:2: not YAML: a tab" plan tab.yaml
+
 # --- numbers that explode ---
 refused "a gradient that overflows" 76 "is not finite" --set train.steps=100 \
     --set optimizer.warmup=0 --set optimizer.schedule=constant \
@@ -408,6 +424,18 @@ poison() { # DIRECTORY BYTES
     printf "$2" | dd of="$1/model.safetensors" bs=1 \
         seek=$((8 + length + at + 40)) conv=notrunc 2>/dev/null
 }
+printf '\357\273\277[[5, 6, 7, 8]]\r\n' >marked.json
+expect "ids behind a byte order mark" 0 "of 3 targets" score whole \
+    --tokens marked.json
+printf '\357\273\277{"context": "ba", "choices": ["be", "bo"], "answer": 0}\n' \
+    >marked.jsonl
+expect "a task behind a byte order mark" 0 "acc_norm" eval whole \
+    --task marked.jsonl
+expect "a directory as task" 78 "folder: is a directory; a task is a file" \
+    eval whole --task folder
+printf '\n{"context":\n' >broken_task.jsonl
+expect "the line of a broken record" 65 "broken_task.jsonl: line 2, column" \
+    eval whole --task broken_task.jsonl
 echo '[[5, 6, 7, 8]]' >ids.json
 poison poisoned '\000\000\300\177'
 refused "NaN in the weights" 65 "up_proj.weight: the value at [0, 10] is NaN" \
