@@ -477,7 +477,8 @@ status task_guess_file(const char *path, enum task_kind *kind)
     *kind = TASK_TEXT;
     TRY(check_there(path));
     TRY(check_file(path));
-    if (text_ends_with(path, ".txt") || text_ends_with(path, ".parquet"))
+    if (text_ends_with(path, ".txt") || text_ends_with(path, ".md") ||
+        text_ends_with(path, ".parquet"))
         return OK;
     arena_init(&scratch, "a record", 0);
     TRY_GOTO(done, result, line_reader_open(&reader, path));

@@ -431,6 +431,8 @@ printf '\357\273\277{"context": "ba", "choices": ["be", "bo"], "answer": 0}\n' \
     >marked.jsonl
 expect "a task behind a byte order mark" 0 "acc_norm" eval whole \
     --task marked.jsonl
+cp short.txt short.md
+expect "a page as task" 0 "bits_per_byte" eval whole --task short.md
 expect "a directory as task" 78 "folder: is a directory; a task is a file" \
     eval whole --task folder
 printf '\n{"context":\n' >broken_task.jsonl
