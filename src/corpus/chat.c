@@ -199,6 +199,7 @@ status chat_render(struct chat_text *out, const struct chat_template *chat,
     if (messages->kind != JSON_ARRAY || messages->count == 0)
         FAIL(ERR_FORMAT, "%s: the conversation is not a list of messages",
              source);
+    out->headed = chat->markers[0] == NULL; /* others say how they begin */
     TRY(append_string(out, chat->begin));
     for (int32_t i = 0; i < messages->count; i++)
         TRY(render_message(out, chat, &messages->items[i], source));
@@ -209,6 +210,7 @@ status chat_pair(struct chat_text *out, const struct json *prompt,
                  const struct json *completion)
 {
     begin(out);
+    out->headed = true;
     TRY(append(out, prompt->string, (size_t)prompt->string_length, false));
     return append(out, completion->string, (size_t)completion->string_length,
                   true);

@@ -6,9 +6,9 @@
  *            Three.<|im_end|>\n
  *            ~~~~~~~~~~~~~~~~ learned: what the assistant says, and its stop
  *
- * A template is a row of strings. Each learned part, and each stretch between
- * two of them, is encoded alone: so the tokens before an answer are those of a
- * prompt that ends there, as at generation. */
+ * A template is a row of strings. No token has a part of an answer and of what
+ * stands before it: so the tokens before an answer are those of a prompt that
+ * ends there, as at generation. Else they are those of the whole text. */
 #ifndef LOCKSTEP_CORPUS_CHAT_H
 #define LOCKSTEP_CORPUS_CHAT_H
 
@@ -28,6 +28,10 @@ struct chat_template {
     const char *markers[4];     /* tokens that the tokenizer must have */
 };
 
+/* Raised when other text comes of the same messages: a part of what names a
+ * cached token file. */
+enum { CHAT_VERSION = 2 };
+
 /* ERR_CONFIG names the templates there are. */
 status chat_find(const char *name, const struct chat_template **out);
 /* ERR_CONFIG: a marker of the template is no token. */
@@ -38,6 +42,7 @@ status chat_check(const struct chat_template *chat,
 struct chat_text {
     struct text text;
     struct corpus_segment *segments; /* owned [segment_room] */
+    bool headed; /* as in corpus_document */
     int segment_count, segment_room;
 };
 /* An array of {role, content}; from and value are read likewise, also human,

@@ -49,8 +49,10 @@ struct corpus_segment {
 struct corpus_document {
     const char *text;   /* [length]; NULL: ids */
     size_t length;      /* bytes */
-    const struct corpus_segment *segments; /* one after the other the text, */
-    int segment_count;  /* each encoded alone; 0: one that is learned */
+    const struct corpus_segment *segments; /* one after the other the text; */
+    int segment_count;  /* no token has parts of two; 0: one that is learned */
+    bool headed;        /* segments: the tokenizer's first tokens come before,
+                         * as before a text */
     const int32_t *ids; /* [id_count] */
     int64_t id_count;
     const struct file_map *map; /* the text lies in it; NULL: in no file */

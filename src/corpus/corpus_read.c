@@ -292,7 +292,8 @@ static status take_chat(struct reading *reading)
     const struct chat_text *chat = &reading->chat;
     const struct corpus_document document = {
         .text = chat->text.bytes, .length = chat->text.length,
-        .segments = chat->segments, .segment_count = chat->segment_count};
+        .segments = chat->segments, .segment_count = chat->segment_count,
+        .headed = chat->headed};
 
     if (document.length == 0) return OK;
     reading->documents++;

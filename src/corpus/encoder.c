@@ -14,7 +14,7 @@ enum { BATCH_DOCUMENTS = 4096, BATCH_BYTES = 4 << 20 };
 struct job {
     size_t start, length;    /* in the batch's text */
     int first_segment, segments;
-    bool is_ids, masked;
+    bool is_ids, masked, headed;
     int64_t number;
     struct token_list tokens;
     bool *learned;           /* owned [learned_room] */
@@ -46,21 +46,42 @@ static status learned_room(struct job *job, int64_t count)
     return OK;
 }
 
+/* The tokenizer's first tokens before those that there are, unless these begin
+ * with them, as those of a text that a template wrote may. */
+static status put_first(const struct tokenizer *tokenizer,
+                        struct token_list *list)
+{
+    const int64_t first = tokenizer->first_count, count = list->count;
+
+    if (first == 0 || (count >= first &&
+                       memcmp(list->ids, tokenizer->first,
+                              (size_t)first * sizeof *list->ids) == 0))
+        return OK;
+    TRY(token_list_append(list, tokenizer->first, first));
+    memmove(list->ids + first, list->ids, (size_t)count * sizeof *list->ids);
+    memcpy(list->ids, tokenizer->first, (size_t)first * sizeof *list->ids);
+    return OK;
+}
+
 static status encode_segments(const struct encoder *e, struct job *job)
 {
+    const struct tokenizer *tokenizer = e->request.tokenizer;
+    const struct corpus_segment *segments = &e->segments[job->first_segment];
     const char *at = e->text.bytes + job->start;
+    size_t last = 0; /* bytes of the segment before */
 
     for (int i = 0; i < job->segments; i++) {
-        const struct corpus_segment *segment =
-            &e->segments[job->first_segment + i];
         const int64_t before = job->tokens.count;
 
-        TRY(tokenizer_encode(e->request.tokenizer, at, segment->length, false,
-                             &job->tokens));
+        TRY(tokenizer_encode_after(tokenizer, at, last,
+                                   last + segments[i].length, &job->tokens));
+        if (i == 0 && job->headed)
+            TRY(put_first(tokenizer, &job->tokens));
         TRY(learned_room(job, job->tokens.count));
         for (int64_t t = before; t < job->tokens.count; t++)
-            job->learned[t] = segment->learned;
-        at += segment->length;
+            job->learned[t] = segments[i].learned;
+        at += last;
+        last = segments[i].length;
     }
     return OK;
 }
@@ -79,8 +100,8 @@ static status encode_part(const struct encoder *e, struct job *job,
 
     if (token >= 0) TRY(token_list_append(&job->tokens, &token, 1));
     if (from == to) return OK;
-    return tokenizer_encode(e->request.tokenizer, text + from, to - from,
-                            false, &job->tokens);
+    return tokenizer_encode_after(e->request.tokenizer, text, from, to,
+                                  &job->tokens);
 }
 
 static status encode_filled(const struct encoder *e, struct job *job,
@@ -186,6 +207,7 @@ status encoder_add(struct encoder *e, const struct corpus_document *document)
     CHECK(e->count < BATCH_DOCUMENTS);
     job->is_ids = document->text == NULL;
     job->masked = document->segment_count > 0;
+    job->headed = document->headed;
     job->number = e->next_number++;
     if (job->is_ids && e->text.length % 4 != 0) /* ids stay aligned */
         TRY(text_append(&e->text, zeros, 4 - e->text.length % 4));

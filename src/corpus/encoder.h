@@ -23,6 +23,9 @@ struct fill_in {
     uint64_t seed;
     int32_t prefix, middle, suffix; /* ids of the three tokens */
 };
+/* Raised when other ids come of the same document: a part of what names a
+ * cached token file. */
+enum { FILL_IN_VERSION = 2 };
 
 /* Ids of one document, without the end token. learned [count]; NULL: all. */
 struct encoded {

@@ -130,11 +130,13 @@ static status make_digest(const struct preparing *p, char digest[65])
                          request->end_of_text));
     if (request->format.chat != NULL)
         TRY_GOTO(done, result,
-                 text_printf(&key, "chat %s\n", request->format.chat->name));
+                 text_printf(&key, "chat %d %s\n", CHAT_VERSION,
+                             request->format.chat->name));
     if (f->rate > 0)
         TRY_GOTO(done, result,
-                 text_printf(&key, "fim %.17g %.17g %llu %d %d %d\n", f->rate,
-                             f->suffix_first, (unsigned long long)f->seed,
+                 text_printf(&key, "fim %d %.17g %.17g %llu %d %d %d\n",
+                             FILL_IN_VERSION, f->rate, f->suffix_first,
+                             (unsigned long long)f->seed,
                              f->prefix, f->middle, f->suffix));
     for (int i = 0; i < p->count; i++)
         TRY_GOTO(done, result, describe_file(&p->files[i], &key));

@@ -235,6 +235,11 @@ static status make_digest(struct writing *w)
     struct text key = {0};
     status result;
 
+    if (data->format.chat != NULL)
+        TRY_GOTO(done, result, text_printf(&key, "chat %d\n", CHAT_VERSION));
+    if (f->rate > 0)
+        TRY_GOTO(done, result,
+                 text_printf(&key, "fim %d\n", FILL_IN_VERSION));
     TRY_GOTO(done, result,
              text_printf(&key,
                          "shards %d %s %s %s %d %lld %.17g %.17g %llu\n",

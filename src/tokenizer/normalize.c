@@ -249,7 +249,8 @@ static status run_pieces(const struct normalize_step *step,
     if (at == in->length) return OK;
     place = place_of(in, at);
     stop = place_of(in, in->length);
-    if (step->before)
+    /* One that trims has lost whether a space was where the text is cut. */
+    if (step->before && (step->trim || !in->inside))
         TRY(put(out, space, space_length, (struct origin){place, place}));
     TRY(run_parts(step, in, at, out));
     while (step->trim && out->text.length >= space_length &&
@@ -314,6 +315,7 @@ status normalizer_run(const struct normalizer *normalizer, const char *text,
         }
         if (step->kind == NORMALIZE_FORM && is_ascii(out->text, out->length))
             continue;
+        if (step->kind == NORMALIZE_PREPEND && out->inside) continue;
         code = text_append(&next.text, "", 0);
         if (code == OK) code = step_run(step, out, &next);
         normalized_free(out);

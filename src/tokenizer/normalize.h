@@ -53,6 +53,7 @@ struct normalized {
     size_t original;  /* bytes before */
     struct text work; /* owned */
     bool first;       /* in and out: it begins where the original begins */
+    bool inside;      /* in: text stands right before, so none is put there */
     bool traced;      /* in: origins are wanted */
     size_t base;      /* in: the origin of the first byte */
     struct origins origins; /* owned; of each byte of `text` when traced */

@@ -191,6 +191,7 @@ struct rewriting {
     const struct origin *from; /* of it, or NULL */
     struct text out;           /* after */
     struct origins origins;    /* of that, or none */
+    bool inside;               /* text stands right before the first piece */
 };
 
 static status keep(struct rewriting *work, size_t start, size_t stop)
@@ -217,7 +218,7 @@ static status step_prefix(struct rewriting *work, struct spans *spans)
         struct span *span = &spans->items[i];
         const size_t start = work->out.length;
 
-        if (work->text[span->start] != ' ')
+        if (work->text[span->start] != ' ' && !(work->inside && i == 0))
             TRY(put(work, " ", 1, span->start));
         TRY(keep(work, span->start, span->stop));
         *span = (struct span){start, work->out.length};
@@ -227,12 +228,13 @@ static status step_prefix(struct rewriting *work, struct spans *spans)
 
 /* Spaces as marks, and a mark before a piece as the scheme says. */
 static status mark_piece(const struct pretokenize_step *step,
-                         struct rewriting *work, struct span piece, bool first)
+                         struct rewriting *work, struct span piece, bool first,
+                         bool inside)
 {
     const size_t size = step->mark_length;
     const char *begin = work->text + piece.start;
-    const bool wanted = step->prepend == PREPEND_ALWAYS ||
-                        (step->prepend == PREPEND_FIRST && first);
+    const bool wanted = !inside && (step->prepend == PREPEND_ALWAYS ||
+                                    (step->prepend == PREPEND_FIRST && first));
     const bool marked = begin[0] == ' ' ||
                         (piece.stop - piece.start >= size &&
                          memcmp(begin, step->mark, size) == 0);
@@ -264,7 +266,7 @@ static status step_mark(const struct pretokenize_step *step,
                                 ? first && i == 0
                                 : work->from[span->start].start == 0;
 
-        TRY(mark_piece(step, work, *span, begins));
+        TRY(mark_piece(step, work, *span, begins, work->inside && i == 0));
         *span = (struct span){start, work->out.length};
     }
     return OK;
@@ -299,6 +301,7 @@ struct general {
     struct origins origins;    /* of the buffer, when asked for */
     const struct origin *from; /* those of the text, or NULL */
     bool first;         /* the first span is where the text began */
+    bool inside;        /* it is the first of all, and text stands before it */
 };
 
 /* The rewritten text replaces the text, unless rewriting ended in `code`. */
@@ -319,7 +322,8 @@ static status step_rewrite(struct general *work,
                            const struct pretokenize_step *step,
                            const char **text)
 {
-    struct rewriting moved = {.text = *text, .from = work->from};
+    struct rewriting moved = {.text = *text, .from = work->from,
+                              .inside = work->inside};
     const status code =
         step->mark == NULL
             ? step_prefix(&moved, &work->spans)
@@ -390,6 +394,7 @@ static status step_run(struct general *work,
         TRY(step_split(step, *text, &work->spans, &work->next));
     work->spans = work->next;
     work->next = used;
+    work->inside = false; /* its pieces begin wherever a text is cut */
     if (work->spans.count == 0 || work->spans.items[0].start != start)
         work->first = false;
     return OK;
@@ -399,7 +404,8 @@ static status run_general(const struct pretokenizer *pretokenizer,
                           const struct pretokenize_text *in,
                           pretokenize_take *take, void *context)
 {
-    struct general work = {.first = in->first, .from = in->from};
+    struct general work = {.first = in->first, .from = in->from,
+                           .inside = in->inside};
     const char *text = in->bytes;
     status result = OK;
 

@@ -74,6 +74,7 @@ struct pretokenize_text {
     const char *bytes; /* valid UTF-8 */
     size_t length;
     bool first;        /* begins where the original text begins */
+    bool inside;       /* text stands right before it */
     const struct origin *from; /* [length], borrowed; NULL: not asked for.
                                 * Where it is, it tells what is first: all
                                 * pieces that came from the beginning */

@@ -126,6 +126,12 @@ bool tokenizer_file(const char *directory, char file[PATH_BYTES]);
  * puts around it. ERR_FORMAT: the text is not UTF-8, with the position. */
 status tokenizer_encode(const struct tokenizer *tokenizer, const char *text,
                         size_t length, bool special, struct token_list *out);
+/* Appends the ids of text[from, to) as they follow those of text[0, from): an
+ * added token at the end of that takes white space, and no space is put before
+ * what goes on with a word or a line. Without the template's tokens. */
+status tokenizer_encode_after(const struct tokenizer *tokenizer,
+                              const char *text, size_t from, size_t to,
+                              struct token_list *out);
 /* The same ids, and of each its place in the text, as the library of the file
  * tells it: `tokenizers` its offsets (with the trim_offsets of the
  * post-processor; empty and at 0 for the template's tokens), SentencePiece

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/token_trace.h"
+#include "tokenizer/unicode.h"
 #include "tokenizer/word_merge.h"
 
 struct encoding {
@@ -11,6 +12,8 @@ struct encoding {
     struct token_list *out;
     struct token_trace *trace; /* NULL: places are not asked for */
     const char *text;    /* all of it */
+    bool later;          /* other text stands before it, */
+    bool inside;         /* right before: no added token ends there */
 };
 
 /* Unigram: unknown characters in a row are one stretch of the word. */
@@ -246,6 +249,7 @@ static status encode_words(struct encoding *encoding,
 {
     const struct pretokenize_text text = {
         in->text + from, stop - from, in->first && from == 0,
+        in->inside && from == 0,
         in->origins.items == NULL ? NULL : in->origins.items + from};
 
     return pretokenizer_run(&encoding->tokenizer->pretokenizer, &text,
@@ -275,15 +279,18 @@ static status add_match(const struct encoding *encoding,
 /* Text without added tokens of the first kind: normalize, cut out those of
  * the second kind, words. */
 static status encode_part(struct encoding *encoding, const char *text,
-                          size_t length, bool first)
+                          size_t length)
 {
     const struct tokenizer *tokenizer = encoding->tokenizer;
+    const bool begins = text == encoding->text;
+    const bool first = begins && !encoding->later;
     /* If a normalizer or an earlier step added text or removed text here, the
      * origin decides whether this piece is the first. */
     const bool asks = first && tokenizer->pretokenizer.asks_first &&
                       (tokenizer->normalizer.count > 0 ||
                        tokenizer->pretokenizer.count > 1);
     struct normalized in = {.first = first,
+                            .inside = begins && encoding->inside,
                             .traced = asks || encoding->trace != NULL,
                             .base = (size_t)(text - encoding->text)};
     struct added_search search = {0};
@@ -320,12 +327,11 @@ static status encode_text(struct encoding *encoding, const char *text,
 
     while (added_next(&tokenizer->raw, &search, &match)) {
         if (match.start > from) /* else white space that is taken twice */
-            TRY(encode_part(encoding, text + from, match.start - from,
-                            from == 0));
+            TRY(encode_part(encoding, text + from, match.start - from));
         TRY(add_match(encoding, &match, text, NULL));
         from = search.done;
     }
-    return encode_part(encoding, text + from, length - from, from == 0);
+    return encode_part(encoding, text + from, length - from);
 }
 
 static status run(struct encoding *encoding, size_t length, bool special)
@@ -359,6 +365,26 @@ status tokenizer_encode(const struct tokenizer *tokenizer, const char *text,
                                 .text = text};
 
     return run(&encoding, length, special);
+}
+
+status tokenizer_encode_after(const struct tokenizer *tokenizer,
+                              const char *text, size_t from, size_t to,
+                              struct token_list *out)
+{
+    struct added_search search = {.text = text, .length = from};
+    struct encoding encoding = {.tokenizer = tokenizer, .out = out,
+                                .later = from > 0};
+    struct added_match match = {0};
+    size_t width;
+
+    while (added_next(&tokenizer->raw, &search, &match)) continue;
+    encoding.inside = search.done < from;
+    while (from < to && from > 0 && !encoding.inside && match.token->rstrip &&
+           (unicode_at((const unsigned char *)text, from, &width) &
+            CLASS_SPACE) != 0)
+        from += width;
+    encoding.text = text + from;
+    return run(&encoding, to - from, false);
 }
 
 /* Tokens of the template have no place: they are at 0 and empty. */

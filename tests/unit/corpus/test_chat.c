@@ -117,5 +117,32 @@ TEST(templates_need_their_tokens)
     tokenizer_free(&tokenizer);
 }
 
+/* Text without a beginning of its own gets the tokenizer's. */
+TEST(pairs_and_plain_conversations_are_headed)
+{
+    static const struct { const char *name; bool headed; } rows[] = {
+        {"plain", true}, {"chatml", false}, {"llama3", false}};
+    struct chat_text out = {0};
+    const struct json *messages;
+    struct arena arena;
+
+    arena_init(&arena, "test", 0);
+    IS_OK(json_read(&messages, &arena, "[" TALK "]", strlen("[" TALK "]"),
+                    "test"));
+    for (int i = 0; i < ROWS(rows); i++) {
+        const struct chat_template *chat;
+
+        IS_OK(chat_find(rows[i].name, &chat));
+        IS_OK(chat_render(&out, chat, messages, "line 1"));
+        CHECK(out.headed == rows[i].headed);
+    }
+    IS_OK(chat_pair(&out, json_get(&messages->items[0], "content"),
+                    json_get(&messages->items[1], "content")));
+    CHECK(out.headed);
+    chat_text_free(&out);
+    arena_free(&arena);
+}
+
 TEST_MAIN(templates_are_those_of_the_families,
-          what_is_no_conversation_is_refused, templates_need_their_tokens)
+          what_is_no_conversation_is_refused, templates_need_their_tokens,
+          pairs_and_plain_conversations_are_headed)

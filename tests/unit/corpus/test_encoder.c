@@ -151,4 +151,147 @@ TEST(ids_pass_and_segments_are_masked)
     tokenizer_free(&room.tokenizer);
 }
 
-TEST_MAIN(a_filled_document_loses_nothing, ids_pass_and_segments_are_masked)
+/* Keeps the ids of the document. */
+static status keep_ids(void *context, const struct encoded *document)
+{
+    return token_list_append(context, document->ids, document->count);
+}
+
+static void encode_document(const struct tokenizer *tokenizer,
+                            const struct corpus_document *document,
+                            struct token_list *out)
+{
+    const struct encoder_request request = {
+        .tokenizer = tokenizer, .end_token = -1, .sink = keep_ids,
+        .context = out};
+    struct encoder *encoder;
+
+    out->count = 0;
+    IS_OK(encoder_build(&encoder, &request));
+    IS_OK(encoder_add(encoder, document));
+    IS_OK(encoder_flush(encoder, "test"));
+    encoder_free(encoder);
+}
+
+static void same_ids(const struct token_list *found, const int32_t *ids,
+                     int64_t count)
+{
+    EQUAL_INT(found->count, count);
+    EQUAL_BYTES(found->ids, ids, (size_t)count * sizeof *ids);
+}
+
+/* Where no token could have a part of two segments: what the library gives for
+ * the whole text, as apply_chat_template does. */
+TEST(segments_are_those_of_the_whole_text)
+{
+    static const char *const files[] = {
+        "families/phi3.json", "families/llama2.json", "families/mistral.json",
+        "families/mistral_split.json", "families/gemma.json", "llama3.json"};
+    static const char *const parts[] = {
+        "<|user|>\nHow many ships?<|end|>\n<|user|>\n", "Three ships.<|end|>",
+        "\n<|user|>\n And the</s>\n", "fourth</s>", "\n"};
+    enum { PARTS = sizeof parts / sizeof *parts };
+
+    for (int i = 0; i < ROWS(files); i++) {
+        struct corpus_segment segments[PARTS];
+        struct token_list whole = {0}, found = {0};
+        struct tokenizer tokenizer;
+        struct text text = {0}, path = {0};
+
+        for (int j = 0; j < PARTS; j++) {
+            segments[j] = (struct corpus_segment){strlen(parts[j]), j % 2};
+            IS_OK(text_append_string(&text, parts[j]));
+        }
+        IS_OK(text_printf(&path, "tests/golden/tokenizer/%s", files[i]));
+        IS_OK(tokenizer_read(&tokenizer, path.bytes));
+        IS_OK(tokenizer_encode(&tokenizer, text.bytes, text.length, false,
+                               &whole));
+        encode_document(&tokenizer,
+                        &(struct corpus_document){
+                            .text = text.bytes, .length = text.length,
+                            .segments = segments, .segment_count = PARTS},
+                        &found);
+        same_ids(&found, whole.ids, whole.count);
+        token_list_free(&whole);
+        token_list_free(&found);
+        text_free(&text);
+        text_free(&path);
+        tokenizer_free(&tokenizer);
+    }
+}
+
+TEST(a_headed_document_begins_as_a_prompt)
+{
+    static const struct { const char *before, *after; } rows[] = {
+        {"How many? ", "Three."}, {"<s>How many? ", "Three."}, {"", "Three."}};
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        const size_t before = strlen(rows[i].before);
+        const bool begins = strncmp(rows[i].before, "<s>", 3) == 0;
+        const struct corpus_segment segments[] = {
+            {before, false}, {strlen(rows[i].after), true}};
+        struct token_list prompt = {0}, found = {0};
+        struct tokenizer tokenizer;
+        struct text text = {0};
+
+        IS_OK(text_printf(&text, "%s%s", rows[i].before, rows[i].after));
+        IS_OK(tokenizer_read(&tokenizer,
+                             "tests/golden/tokenizer/families/gemma.json"));
+        IS_OK(tokenizer_encode(&tokenizer, rows[i].before, before, !begins,
+                               &prompt));
+        encode_document(&tokenizer,
+                        &(struct corpus_document){
+                            .text = text.bytes, .length = text.length,
+                            .segments = segments, .segment_count = 2,
+                            .headed = true},
+                        &found);
+        CHECK(found.count > prompt.count);
+        found.count = prompt.count;
+        same_ids(&found, prompt.ids, prompt.count);
+        token_list_free(&prompt);
+        token_list_free(&found);
+        text_free(&text);
+        tokenizer_free(&tokenizer);
+    }
+}
+
+/* Cut anywhere, a document decodes to itself, also with a tokenizer that puts a
+ * space before each text. */
+TEST(parts_of_a_document_go_on)
+{
+    static const char *const files[] = {
+        "families/llama2.json", "families/mistral.json", "families/phi3.json",
+        "families/bpe.model", "gpt2.json"};
+    static const char text[] = "the ships of\n  day";
+
+    for (int i = 0; i < ROWS(files); i++) {
+        struct tokenizer tokenizer;
+        struct text path = {0}, whole = {0};
+        struct token_list ids = {0};
+
+        IS_OK(text_printf(&path, "tests/golden/tokenizer/%s", files[i]));
+        IS_OK(tokenizer_read(&tokenizer, path.bytes));
+        IS_OK(tokenizer_encode(&tokenizer, text, sizeof text - 1, false, &ids));
+        IS_OK(tokenizer_decode(&tokenizer, ids.ids, ids.count, &whole));
+        for (size_t a = 1; a < sizeof text - 1; a++) {
+            struct text back = {0};
+
+            ids.count = 0;
+            IS_OK(tokenizer_encode_after(&tokenizer, text, 0, a, &ids));
+            IS_OK(tokenizer_encode_after(&tokenizer, text, a, sizeof text - 1,
+                                         &ids));
+            IS_OK(tokenizer_decode(&tokenizer, ids.ids, ids.count, &back));
+            EQUAL_INT(back.length, whole.length);
+            EQUAL_BYTES(back.bytes, whole.bytes, whole.length);
+            text_free(&back);
+        }
+        token_list_free(&ids);
+        text_free(&path);
+        text_free(&whole);
+        tokenizer_free(&tokenizer);
+    }
+}
+
+TEST_MAIN(a_filled_document_loses_nothing, ids_pass_and_segments_are_masked,
+          segments_are_those_of_the_whole_text,
+          a_headed_document_begins_as_a_prompt, parts_of_a_document_go_on)

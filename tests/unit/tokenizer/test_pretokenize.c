@@ -270,7 +270,8 @@ TEST(a_pattern_that_explodes_is_an_error)
         SPLIT("Regex", "(a+)+d", "Isolated", "false")
         ",{\"type\":\"ByteLevel\"}]}";
     static const struct pretokenize_text text = {
-        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!d", 42, true, NULL};
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!d", 42, true, false,
+        NULL};
     struct pretokenizer pretokenizer;
     struct text pieces = {0};
     const struct json *root;
