@@ -317,8 +317,19 @@ static status save(struct importing *i, const char *run)
     return checkpoint_save(&plan);
 }
 
+static status check_free(const char *run)
+{
+    char config[PATH_BYTES];
+
+    TRY(path_join(config, sizeof config, run, "config.yaml"));
+    if (!file_exists(config)) return OK;
+    FAIL(ERR_CONFIG, "%s: holds a run already; import into another directory",
+         run);
+}
+
 static status write_run(struct importing *i, const char *run)
 {
+    TRY(check_free(run));
     i->made = !file_exists(run) && !file_is_link(run);
     TRY(run_dir_create(&i->run, run));
     TRY(run_dir_clean(&i->run));

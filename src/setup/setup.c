@@ -32,9 +32,16 @@ double setup_save_minutes(const struct setup *setup)
 /* Ids of the tokenizer must have a row in the embedding. */
 static status check_vocab(const struct setup *setup)
 {
+    const struct options *o = &setup->set->values;
+    const char *from = o->init.from[0] != '\0' ? o->init.from : o->model.from;
     const int64_t vocab = setup->vocabulary.size;
 
     if (vocab <= setup->model.vocab) return OK;
+    if (from[0] != '\0')
+        FAIL(ERR_CONFIG, "tokenizer.from: %s has %lld tokens, but %s has rows "
+             "for %lld; take the tokenizer that this model was trained with",
+             o->tokenizer.from, (long long)vocab, from,
+             (long long)setup->model.vocab);
     FAIL(ERR_CONFIG, "model.vocab: %lld rows are fewer than the %lld tokens "
                      "of %s; set it to %lld or more, or to 0",
          (long long)setup->model.vocab, (long long)vocab,

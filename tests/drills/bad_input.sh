@@ -451,6 +451,15 @@ grep -q "of block 1 (step" out ||
     bad "weights too large to add" "names another layer" out
 expect "score of infinity" 76 "finite" score enormous --tokens ids.json
 
+lockstep import exported imported >log 2>&1
+expect "an import over a run" 78 \
+    "imported: holds a run already; import into another" import exported imported
+lockstep tokenizer train text.jsonl --vocab 320 --out wide.json >log 2>&1
+grep -v '^model:' config.yaml >bare.yaml
+expect "more tokens than the weights have rows" 78 \
+    "wide.json has 320 tokens, but exported has rows for 304" train bare.yaml \
+    --run none --set init.from=exported --set tokenizer.from=wide.json
+
 # --- sizes in the headers of others ---
 bend() { # NAME OFFSET BYTES
     rm -rf bent
