@@ -320,6 +320,19 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
     return build_schedule(setup, 1, &setup->schedule);
 }
 
+status setup_take_grid(struct setup *setup, const struct grid *grid)
+{
+    const struct grid_facts facts = facts_of(setup);
+    struct grid cut;
+    const status result = grid_resolve(&cut, grid, &facts);
+
+    if (result != OK)
+        return status_fail(result, __FILE__, __LINE__, "the grid of its "
+                           "checkpoint is not one of this run: %s",
+                           status_message());
+    return setup_use_grid(setup, &cut);
+}
+
 status setup_use_batch(struct setup *setup, int64_t batch)
 {
     const bool exact = setup->exact; /* no: the grid was fitted before */

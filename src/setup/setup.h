@@ -77,6 +77,9 @@ void setup_place(struct setup *setup, int rank);
 /* Another grid, of a run that goes on. ERR_CONFIG: the layout does not fit it;
  * says which axis, and the nearest that does. */
 status setup_use_grid(struct setup *setup, const struct grid *grid);
+/* Uses a checkpoint's, which is foreign. ERR_CONFIG: it does not cut the run's
+ * batch or model, too; says by which option it would. */
+status setup_take_grid(struct setup *setup, const struct grid *grid);
 /* Plans for another batch of the ramp. ERR_CONFIG: it does not divide. */
 status setup_use_batch(struct setup *setup, int64_t batch);
 /* The learning rate as the options have it, but for the run's length.

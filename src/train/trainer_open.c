@@ -235,7 +235,7 @@ status trainer_plan(struct trainer *t, struct group *world)
             TRY(local_newest_grid(&t->files.local, world, &grid, &found));
         if (!found)
             TRY(checkpoint_newest_grid(o->run.dir, &grid, &found));
-        if (found) TRY(setup_use_grid(&t->setup, &grid));
+        if (found) TRY(setup_take_grid(&t->setup, &grid));
     }
     TRY(team_agree(&t->team, checks_run(&t->setup,
                                         run_tokenizer_of(&t->tokenizer))));

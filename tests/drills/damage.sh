@@ -102,6 +102,13 @@ cp -r base run
 rm -r run/ckpt
 cp -r wide/ckpt run/ckpt
 expect "checkpoint of another model" 78 "is of another model" resume run
+must train config.yaml --run six --set train.batch=6 --set train.micro_batch=2 \
+    --set numerics.grid_data=3 --set train.steps=5
+rm -r run/ckpt
+cp -r six/ckpt run/ckpt
+expect "checkpoint of a run with another batch" 78 \
+    "the grid of its checkpoint is not one of this run: numerics.grid_data" \
+    resume run
 rm -rf run
 cp -r base run
 sed -i 's/"numerics": [0-9]*,/"numerics": 999,/' run/ckpt/*/manifest.json

@@ -282,7 +282,30 @@ TEST(a_run_that_goes_on_keeps_its_grid)
     release(&setup, &set);
 }
 
+/* A checkpoint of another run has it, and nothing else of it is wrong. */
+TEST(a_grid_that_cannot_cut_the_run_is_refused)
+{
+    static const struct { struct grid grid; const char *said; } cases[] = {
+        {{5, 4, 1, 1}, "is not one of this run: numerics.grid_data: 5 leaves"},
+        {{48, 4, 1, 1}, "numerics.grid_data: 48 leaves do not divide"},
+        {{2, 5, 1, 1}, "numerics.grid_tensor: 5 leaves do not divide"},
+        {{2, 4, 17, 1}, "numerics.grid_context: 17 leaves"},
+        {{2, 4, 1, 2}, "numerics.grid_expert: 2 leaves, but the model has no"}};
+    const struct grid two = {.data = 2, .tensor = 4, .context = 1};
+    struct options_set set;
+    struct setup setup;
+
+    IS_OK(resolve(&setup, &set, 2, ""));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        FAILS(setup_take_grid(&setup, &cases[i].grid), ERR_CONFIG,
+              cases[i].said);
+    IS_OK(setup_take_grid(&setup, &two));
+    EQUAL_INT(setup.grid.data, 2);
+    release(&setup, &set);
+}
+
 TEST_MAIN(what_does_not_fit_is_refused, what_fits_is_shared,
           large_batches_are_worked_on_in_parts,
           a_run_that_goes_on_keeps_its_grid,
+          a_grid_that_cannot_cut_the_run_is_refused,
           nodes_that_are_found_belong_to_the_layout)
