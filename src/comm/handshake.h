@@ -62,6 +62,10 @@ struct door_client {
 /* How a knock ended. */
 enum door_end { DOOR_IN,
                 DOOR_NOBODY,  /* the machine is there, and nobody listens */
+                DOOR_NO_WAY,  /* so it is, as far as this machine can send: of
+                               * IPv4 and IPv6 one refused at all addresses of
+                               * the name, and it has no way to any of the
+                               * other; of one address: it has none */
                 DOOR_LATE,    /* no answer in time */
                 DOOR_REFUSED, /* somebody is there, who does not let in */
                 DOOR_UNKNOWN  /* no way there, or no such address */ };

@@ -43,7 +43,7 @@ status draw_bytes(void *out, size_t length);
 /* A listener that does not block; where: HOST:PORT as it came to be. */
 status socket_listen(int *out, const char *address,
                      char where[DOOR_ADDRESS_BYTES]);
-/* *end: DOOR_IN, DOOR_NOBODY, DOOR_LATE or DOOR_UNKNOWN. */
+/* *end: any but DOOR_REFUSED. */
 status socket_connect(int *out, const char *address, int64_t end_ns,
                       enum door_end *end);
 

@@ -174,6 +174,14 @@ static enum door_end end_of(int error)
     return error == ECONNREFUSED ? DOOR_NOBODY : DOOR_UNKNOWN;
 }
 
+/* At once: of a socket, or as the system knows no route. Others say what a
+ * network or a firewall does now. */
+static enum door_end end_at_once(int error)
+{
+    return error == ENETUNREACH || error == EADDRNOTAVAIL ||
+           error == EAFNOSUPPORT ? DOOR_NO_WAY : end_of(error);
+}
+
 static status connect_wait(int descriptor, const char *address, int64_t end_ns,
                            enum door_end *end)
 {
@@ -204,10 +212,13 @@ static status connect_to(int *out, const struct addrinfo *to,
     *end = DOOR_UNKNOWN;
     descriptor = socket(to->ai_family,
                         SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (descriptor < 0) FAIL(ERR_IO, "no socket: %s", strerror(errno));
+    if (descriptor < 0) {
+        *end = end_at_once(errno);
+        FAIL(ERR_IO, "no socket: %s", strerror(errno));
+    }
     socket_tune(descriptor);
     if (connect(descriptor, to->ai_addr, to->ai_addrlen) != 0) {
-        *end = end_of(errno);
+        *end = end_at_once(errno);
         if (errno != EINPROGRESS)
             FAIL_GOTO(done, result, ERR_PEER, "%s: %s", address,
                       strerror(errno));
@@ -231,13 +242,34 @@ static int64_t part_end_ns(const struct addrinfo *to, int64_t end_ns)
     return end_ns > now ? now + (end_ns - now) / count : end_ns;
 }
 
+/* DOOR_IN: there was no other address so far. */
+static enum door_end worse(enum door_end one, enum door_end other)
+{
+    if (one == DOOR_IN || one == other) return other;
+    if (other == DOOR_IN) return one;
+    return one == DOOR_LATE || other == DOOR_LATE ? DOOR_LATE : DOOR_UNKNOWN;
+}
+
+/* A machine without IPv6 never has a way to such addresses. Where one of the
+ * same family refused and another has no way, a link of this machine is down,
+ * and somebody may listen behind it. */
+static enum door_end both(enum door_end v4, enum door_end v6)
+{
+    const enum door_end worst = worse(v4, v6);
+
+    if ((v4 == DOOR_NOBODY && v6 == DOOR_NO_WAY) ||
+        (v4 == DOOR_NO_WAY && v6 == DOOR_NOBODY))
+        return DOOR_NO_WAY;
+    return worst == DOOR_NO_WAY ? DOOR_UNKNOWN : worst;
+}
+
 /* A name may have several addresses, as of IPv6 and of IPv4, at one of which
  * somebody listens. Nobody does only where all say so. */
 status socket_connect(int *out, const char *address, int64_t end_ns,
                       enum door_end *end)
 {
     struct addrinfo *found = NULL;
-    enum door_end worst = DOOR_NOBODY, one = DOOR_UNKNOWN;
+    enum door_end v4 = DOOR_IN, v6 = DOOR_IN, one = DOOR_UNKNOWN;
     status result = OK;
 
     *end = DOOR_UNKNOWN;
@@ -246,10 +278,11 @@ status socket_connect(int *out, const char *address, int64_t end_ns,
         if (result != OK) status_clear();
         result = connect_to(out, to, address, part_end_ns(to, end_ns), &one);
         if (result == OK) break;
-        if (worst != DOOR_LATE && one != DOOR_NOBODY) worst = one;
+        if (to->ai_family == AF_INET6) v6 = worse(v6, one);
+        else v4 = worse(v4, one);
     }
     freeaddrinfo(found);
-    *end = result == OK ? DOOR_IN : worst;
+    *end = result == OK ? DOOR_IN : both(v4, v6);
     return result;
 }
 

@@ -167,8 +167,19 @@ static int64_t knock_ms(const struct agent *agent)
  * by now. */
 static const char *where_to(const struct agent *agent)
 {
-    return agent->reached[0] != '\0' && is_busy(agent) ? agent->reached
-                                                       : agent->how->join;
+    return agent->reached[0] != '\0' && !agent->left && is_busy(agent)
+               ? agent->reached : agent->how->join;
+}
+
+/* Where no supervisor listens none has begun another generation, and the next
+ * one waits for as long before it does. If this machine has no way to some of
+ * the name's addresses, as of IPv6, that says nothing yet: its own link may be
+ * down. Then the supervisor's last address must refuse as well, again. */
+static void see_knock(struct agent *agent, enum door_end end, int64_t lease)
+{
+    if (end == DOOR_NOBODY) lease_renew(agent->board, lease);
+    if (end == DOOR_NOBODY) agent->left = true;
+    if (end == DOOR_NO_WAY || end == DOOR_IN) agent->left = false;
 }
 
 /* A supervisor that does not let this agent in is final; nobody there is not,
@@ -186,10 +197,7 @@ static status join(struct agent *agent)
     agent->next_try_ns = clock_ns() + (int64_t)AGAIN_MS * 1000000;
     result = door_knock(&descriptor, where_to(agent), &self, &agent->token,
                         knock_ms(agent), &end);
-    /* No supervisor listens there: none has begun another generation, and the
-     * next one waits for as long before it does. */
-    if (end == DOOR_NOBODY) lease_renew(agent->board, lease);
-    if (end == DOOR_NOBODY) agent->reached[0] = '\0';
+    see_knock(agent, end, lease);
     if (result == OK) door_far_side(descriptor, agent->reached);
     if (result == OK)
         result = wire_open(&agent->up, descriptor, &agent->token, false);

@@ -34,6 +34,7 @@ struct agent {
     struct token token;
     struct wire up;       /* to the supervisor, */
     char reached[DOOR_ADDRESS_BYTES]; /* who was there last; "": nobody yet */
+    bool left;            /* nobody listens there any more */
     struct door door;     /* for other agents */
     int64_t began_ns, next_try_ns, told_ns, parted_ns;
     int64_t late_ns;      /* when the lease was found to be over; 0: it is

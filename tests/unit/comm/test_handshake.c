@@ -6,7 +6,9 @@
 #include "comm/handshake.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
@@ -394,7 +396,8 @@ TEST(a_listener_at_all_addresses_is_reached_by_its_machines_name)
 /* ---- names with several addresses ---- */
 
 /* The names "two..." and "moved" have a first address at which nobody listens,
- * or that this machine has not, as those of IPv6; the rest as the system. */
+ * or that this machine has not, as those of IPv6; "apart" has, too, and "both"
+ * one of IPv6; the rest as the system. */
 int getaddrinfo(const char *restrict host, const char *restrict port,
                 const struct addrinfo *restrict hints,
                 struct addrinfo **restrict out)
@@ -402,15 +405,18 @@ int getaddrinfo(const char *restrict host, const char *restrict port,
     int (*real)(const char *, const char *, const struct addrinfo *,
                 struct addrinfo **);
     const bool two = strncmp(host, "two", 3) == 0;
+    const bool both = strncmp(host, "both", 4) == 0;
     struct addrinfo *second;
     int error;
 
     *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
-    if (!two && strcmp(host, "moved") != 0)
+    if (!two && !both && strcmp(host, "moved") != 0 &&
+        strcmp(host, "apart") != 0)
         return real(host, port, hints, out);
     error = real("127.0.0.1", port, hints, &second);
     if (error != 0) return error;
-    error = real(two ? "127.0.0.9" : "192.0.2.1", port, hints, out);
+    error = real(two ? "127.0.0.9" : both ? "2001:db8::1" : "192.0.2.1", port,
+                 hints, out);
     if (error == 0) (*out)->ai_next = second;
     else freeaddrinfo(second);
     return error;
@@ -444,6 +450,71 @@ TEST(all_addresses_of_a_name_are_tried)
     door_close(&door);
 }
 
+static int no_way; /* the error of what is not on the loopback; 0: none */
+
+static bool is_away(const struct sockaddr *to)
+{
+    const struct sockaddr_in *v4 = (const void *)to;
+
+    return to->sa_family == AF_INET6 ||
+           (to->sa_family == AF_INET &&
+            (ntohl(v4->sin_addr.s_addr) >> 24) != 127);
+}
+
+int connect(int descriptor, __CONST_SOCKADDR_ARG to, socklen_t length)
+{
+    int (*real)(int, __CONST_SOCKADDR_ARG, socklen_t);
+
+    *(void **)&real = dlsym(RTLD_NEXT, "connect");
+    if (no_way == 0 || !is_away(to.__sockaddr__))
+        return real(descriptor, to, length);
+    errno = no_way;
+    return -1;
+}
+
+/* An address of a port at which nobody listens. */
+static void find_silence(char out[DOOR_ADDRESS_BYTES], const char *host)
+{
+    static struct door door;
+
+    open_one(&door);
+    snprintf(out, DOOR_ADDRESS_BYTES, "%s%s", host,
+             strrchr(door.address, ':'));
+    door_close(&door);
+}
+
+/* Ranks on a machine without IPv6 ended when their supervisor did, where its
+ * name has such an address, too. A link that is down looks alike where it is
+ * the same family's. */
+TEST(a_family_without_a_way_is_told_from_a_link_that_is_down)
+{
+    static const struct { const char *host; int error; enum door_end end; }
+    rows[] = {
+        {"both", ENETUNREACH, DOOR_NO_WAY},
+        {"both", EADDRNOTAVAIL, DOOR_NO_WAY},
+        {"apart", ENETUNREACH, DOOR_UNKNOWN},
+        {"192.0.2.1", ENETUNREACH, DOOR_UNKNOWN},
+        {"both", EPERM, DOOR_UNKNOWN}, /* these need IPv6 */
+        {"both", ECONNREFUSED, DOOR_NOBODY},
+    };
+    char address[DOOR_ADDRESS_BYTES];
+    int descriptor = socket(AF_INET6, SOCK_STREAM, 0);
+    const size_t count = sizeof rows / sizeof *rows - (descriptor < 0 ? 2 : 0);
+
+    if (descriptor >= 0) close(descriptor);
+    for (size_t i = 0; i < count; i++) {
+        enum door_end end = DOOR_IN;
+
+        find_silence(address, rows[i].host);
+        no_way = rows[i].error;
+        CHECK(socket_connect(&descriptor, address, in_time(), &end) ==
+              ERR_PEER);
+        no_way = 0;
+        status_clear();
+        EQUAL_INT(end, rows[i].end);
+    }
+}
+
 /* Ranks of other machines were told to meet at 0.0.0.0, which is their own. */
 TEST(a_meeting_at_all_addresses_is_where_the_supervisor_is)
 {
@@ -471,6 +542,7 @@ TEST(a_meeting_at_all_addresses_is_where_the_supervisor_is)
 
 TEST_MAIN(a_listener_at_all_addresses_is_reached_by_its_machines_name,
           all_addresses_of_a_name_are_tried,
+          a_family_without_a_way_is_told_from_a_link_that_is_down,
           a_meeting_at_all_addresses_is_where_the_supervisor_is,
           the_token_opens, another_token_and_another_job_do_not,
           silent_clients_keep_nobody_out,

@@ -446,6 +446,26 @@ TEST(ranks_that_are_slow_go_on_without_a_supervisor)
     }
 }
 
+/* Guards ranks that ended 4 s after their supervisor. */
+TEST(ranks_go_on_where_a_name_has_an_address_without_a_way)
+{
+    int64_t done;
+    int generations;
+    status first;
+
+    begin_virtual();
+    draw_alone(FAULT_DATA);
+    net.no_ipv6 = true;
+    first = one_supervisor(begun);
+    done = run.done;
+    generations = written.generations;
+    status_clear();
+    end_virtual();
+    EQUAL_INT(first, ERR_PEER);
+    EQUAL_INT(done, 150);
+    EQUAL_INT(generations, 1);
+}
+
 TEST(ranks_end_where_one_stands_still_without_a_supervisor)
 {
     status first, second;
@@ -472,4 +492,5 @@ TEST(ranks_end_where_one_stands_still_without_a_supervisor)
 
 TEST_MAIN(every_seed_ends_with_each_step_once, a_seed_repeats,
           ranks_that_are_slow_go_on_without_a_supervisor,
+          ranks_go_on_where_a_name_has_an_address_without_a_way,
           ranks_end_where_one_stands_still_without_a_supervisor)
