@@ -546,11 +546,12 @@ static status take_over(struct supervisor *s, const struct json *start,
         snprintf(s->layout, sizeof s->layout, "%s", text_in(start, "layout"));
         s->layout_ranks = s->crew.size = ranks->count;
     }
-    /* A signal is for the ranks, which are at work and can save. */
-    while ((!fits || seats_there(s->fleet, ranks) < ranks->count) &&
-           clock_ns() < end && !s->insists)
+    /* A signal is for the ranks, which are at work and can save; those that do
+     * not fit are not taken over, and would not get it. */
+    while ((fits ? seats_there(s->fleet, ranks) < ranks->count
+                 : s->asked == 0) && clock_ns() < end && !s->insists)
         pass_a_moment(s);
-    if (s->insists) return wait_a_moment(s);
+    if (s->insists || (!fits && s->asked != 0)) return wait_a_moment(s);
     if (!fits) return OK;
     *watches = seats_there(s->fleet, ranks) == ranks->count &&
                number_in(start, "converts") == 0;
