@@ -360,7 +360,8 @@ def compare(room, seed, args):
     o["experts"] = any("expert" in key or key == "moe_k" for key in config)
     for word in extra:
         key, _, value = word.partition("=")
-        o[key] = type(o.get(key, value))(value) if key in o else value
+        kind = type(o.get(key, value))
+        o[key] = (float if kind is int and not value.isdigit() else kind)(value)
     family, depth = config["model_type"], o.get("mtp.depth", 0)
     if depth and "num_nextn_predict_layers" in config:
         config["num_nextn_predict_layers"] = depth
@@ -461,7 +462,8 @@ def begun(room, sets):
     cannot have, and that run as what others start from."""
     call("train", "run.yaml", "--run", "begun", *sets, "--set", "init.from=", "--set",
          "optimizer.lr=0", "--set", "optimizer.min_lr=0", "--set", "train.steps=1",
-         "--set", "model.init_std=0.15", "--set", "optimizer.qk_clip=0", cwd=room)
+         "--set", "model.init_std=0.15", "--set", "optimizer.qk_clip=0", "--set",
+         "optimizer.schedule=constant", cwd=room)
     sets[sets.index("init.from=.")] = "init.from=begun"
     return checkpoint(room, "begun", 1)[0]
 

@@ -375,8 +375,16 @@ def rate_of(o, at, after, steps):
         return peak + (least - peak) * progress
     if kind == "cosine":
         return least + (peak - least) * (1 + math.cos(math.pi * progress)) / 2
+    if kind == "inverse_sqrt":
+        return max(least, peak * math.sqrt(warm / after))
     fall = steps * share
-    return peak + (least - peak) * min(1, max(0, (at - (steps - fall)) / fall))
+    p = min(1, max(0, (at - (steps - fall)) / fall)) if fall else 0
+    return {"linear": lambda: peak + (least - peak) * p,
+            "sqrt": lambda: least + (peak - least) * (1 - math.sqrt(p)),
+            "cosine": lambda: least + (peak - least) * (1 + math.cos(math.pi * p)) / 2,
+            "exponential": lambda: peak * (least / peak) ** p,
+            "inverse": lambda: 1 / (p / least + (1 - p) / peak),
+            }[o.get("optimizer.decay_type", "linear")]()
 
 
 OUT = {"gpt2": "attn.c_proj", "gptj": "attn.out_proj", "gpt_neox": "attention.dense",
@@ -395,6 +403,7 @@ def rules_of(name, decays, o, adapter):
     rule["nesterov"] = rule["nesterov"] == "true"
     inside = name.replace(".h.", ".layers.").replace("transformer.wte", "embedding")
     inside = inside.replace("ln_", "norm_")  # as Lockstep calls them
+    inside = inside.replace(".enorm", ".mtp.embedding_norm")
     for row in o.get("optimizer.groups", []):
         pattern, *words = row.split()
         if pattern == "*wo":
