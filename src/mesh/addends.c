@@ -13,3 +13,9 @@ bool cut_leaves_lie_apart(const struct cut *cut)
     }
     return false;
 }
+
+double cut_adds_each(const struct cut *cut, bool takes)
+{
+    return (double)node_adds(cut, takes && !cut->shared) /
+           (double)cut->micro_batches;
+}

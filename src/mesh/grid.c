@@ -384,7 +384,31 @@ int node_limit(const struct cut *cut, bool takes_left)
     return node_needs(cut, takes_left).buffers;
 }
 
+/* node_adds where leaves are a power of two and micro-batches are whole subtrees
+ * of them, or parts of one: all nodes meet in one, and every second begins with
+ * the one before it. -1: elsewhere. */
+static int64_t even_adds(const struct cut *cut, bool takes_left)
+{
+    const int64_t each = cut->sequences_per_leaf;
+    const bool ends = cut->micro_batch % each == 0; /* leaves, each of them */
+    int64_t whole = ends ? cut->micro_batch / each : 1;
+
+    if (cut->all_leaves > 0 || cut->addend_sequences > 0 ||
+        cut->addend_tokens > 0 || (!cut->shared && cut_contexts(cut) > 1) ||
+        !grid_is_power(cut->data_leaves) || !grid_is_power(whole) ||
+        (!ends && each % cut->micro_batch != 0) ||
+        cut->micro_batch * cut->micro_batches != each * cut->data_leaves)
+        return -1;
+    if (cut->shared) whole = 1;
+    while (whole > GRID_LEAVES_MAX) whole /= 2;
+    const int64_t nodes = cut->data_leaves / whole;
+
+    return nodes == 1 ? 0 : takes_left && ends ? nodes / 2 - 1 : nodes - 1;
+}
+
 int64_t node_adds(const struct cut *cut, bool takes_left)
 {
-    return node_needs(cut, takes_left).adds;
+    const int64_t adds = even_adds(cut, takes_left);
+
+    return adds >= 0 ? adds : node_needs(cut, takes_left).adds;
 }

@@ -543,25 +543,6 @@ static void recompute_block(const struct cost *cost, struct passes *out)
     spent_add(&out->pass[COST_B], &last.pass[COST_F], -1);
 }
 
-/* Lockstep adds leaves of gradients that have waited for each other. A product
- * (`takes`) that ends a leaf adds the one before it itself, unless the leaf has
- * begun in another micro-batch, or context ranks have the rest of it. */
-static void add_leaves(const struct cost *cost, double elements, bool takes,
-                       struct spent *out)
-{
-    const struct layout *l = cost->layout;
-    const double passes = l->microbatches;
-
-    if (l->as != AS_LOCKSTEP || passes < 2) return;
-    const double leaves = layout_leaves(l, cost->shape).data;
-    const bool takes_all = takes && passes <= leaves && l->context == 1;
-    const double adds = takes_all          ? (passes + 1) / 2 - 1
-                        : passes <= leaves ? passes - 1 : leaves - 1;
-
-    if (adds > 0)
-        cost_moved(cost, 12 * elements * adds / passes, out);
-}
-
 static double slower_attention(const struct layout *l, int pass)
 {
     const double times = habits_of[l->as].attention[pass];
@@ -601,7 +582,6 @@ void cost_block(const struct cost *cost, struct passes *out)
     if (l->again_latent) cost_latents(cost, &out->pass[COST_B]);
     cost_glu(cost, out);
     /* Sums of gradients over micro-batches are float32. */
-    add_leaves(cost, learns.dense + learns.experts, true, &out->pass[COST_W]);
     if (l->microbatches > 1 && l->bits < 32 && l->as != AS_LOCKSTEP &&
         !habits_of[l->as].sums_fused)
         cost_moved(cost, (4 + habits_of[l->as].gradient_bytes) *
@@ -620,8 +600,6 @@ void cost_embedding(const struct cost *cost, struct passes *out)
     cost_moved(cost, 2 * bytes, &out->pass[COST_F]);
     if (cost->shape->lora.all <= 0) {
         cost_moved(cost, 3 * bytes, &out->pass[COST_W]);
-        add_leaves(cost, cost->shape->outside.embedding / cost->layout->tensor,
-                   false, &out->pass[COST_W]);
         context_sums(cost,
                      (struct tensors){cost->shape->outside.embedding /
                                       cost->layout->tensor, 1},
@@ -668,7 +646,6 @@ void cost_head(const struct cost *cost, struct passes *out)
     cost_moved(cost, 12 * m * seen, &out->pass[COST_F]); /* logits, loss */
     cost_moved(cost, 8 * m * seen, &out->pass[COST_B]);
     if (cost->layout->as == AS_LOCKSTEP) own_head(cost, frozen, out);
-    if (!frozen) add_leaves(cost, k * n, true, &out->pass[COST_W]);
     if (!frozen)
         context_sums(cost, (struct tensors){k * n, 1}, (struct tensors){0, 0},
                      &out->pass[COST_W]);

@@ -97,6 +97,11 @@ struct passes { struct spent pass[COST_PASSES]; };
 void cost_block(const struct cost *cost, struct passes *out);
 void cost_embedding(const struct cost *cost, struct passes *out);
 void cost_head(const struct cost *cost, struct passes *out);
+/* Adds to W of each of them the sums of Lockstep's leaves that have waited for
+ * each other, in the mean of a step's micro-batches: no layout before its grid,
+ * its batch and its ZeRO are known has them. */
+void cost_leaves(const struct cost *cost, struct passes *block,
+                 struct passes *embedding, struct passes *head);
 /* Bytes that a pipe rank sends for a micro-batch. */
 double cost_border_bytes(const struct cost *cost);
 

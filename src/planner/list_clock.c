@@ -191,6 +191,18 @@ static double share(const struct costing *c)
     return count > 0 ? 1.0 / count : 1;
 }
 
+/* Bytes that are read and written where sums of two rounds meet, which all but
+ * one of a step's rounds do. */
+static double merged(const struct costing *c)
+{
+    const struct stage *stage =
+        &c->pipeline->stages[c->instruction->chunk < 0
+                                 ? 0 : c->instruction->chunk];
+    const double bytes = (double)dtype_bytes(program_sum(&stage->program));
+
+    return 3 * bytes * (double)stage->level_elements;
+}
+
 static void arithmetic(struct costing *c)
 {
     const struct instruction *i = c->instruction;
@@ -208,7 +220,7 @@ static void arithmetic(struct costing *c)
             WORK_SQUARES, 8 * owned(c) * share(c), owned(c) * share(c), 1},
             &c->spent);
     } else if (i->kind == DO_MERGE) {
-        cost_moved(cost, 12 * owned(c) * share(c), &c->spent);
+        cost_moved(cost, merged(c) * (1 - share(c)), &c->spent);
     } else {
         c->spent.seconds[CAUSE_LAUNCH] += cost->machine->value[M_LAUNCH];
     }

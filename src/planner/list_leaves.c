@@ -2,6 +2,7 @@
 /* list_leaves.c - sums of gradients over micro-batches. */
 #include "planner/list_leaves.h"
 
+#include "mesh/addends.h"
 #include "nn/gradient.h"
 
 static bool is_same(const struct cut *a, const struct cut *b)
@@ -28,9 +29,7 @@ void leaf_adds_of(const struct program *program, struct leaf_adds *out)
         if (is_same(&cut, &out->of[head])) continue;
         out->of[head] = cut;
         for (int takes = 0; takes < 2; takes++)
-            out->each[head][takes] =
-                (double)node_adds(&cut, takes && !cut.shared) /
-                (double)cut.micro_batches;
+            out->each[head][takes] = cut_adds_each(&cut, takes);
     }
 }
 

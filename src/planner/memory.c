@@ -162,19 +162,38 @@ struct leaves {
     bool apart;          /* cut_leaves_lie_apart; of integers alone */
 };
 
-/* As zero_reduce=auto decides (setup/rounds.h). */
+/* Whether each micro-batch of all ranks is a subtree of the leaves, or sums have
+ * no order. */
+static bool is_subtree(const struct layout *l, const struct shape *s,
+                       const struct cut *cut)
+{
+    const int64_t ranks = layout_sharing(l);
+    const int64_t each = cut->data_leaves / cut->micro_batches;
+
+    if (cut->data_leaves % cut->micro_batches != 0) return false;
+    if (s->integer_sums) return true;
+    return cut->micro_batches == 1
+               ? grid_is_cut(each * ranks, ranks)
+               : grid_is_power(cut->micro_batches) &&
+                     grid_is_power(each * ranks);
+}
+
+/* As zero_reduce decides (setup/rounds.h). */
 static bool reduces_each(const struct layout *l, const struct shape *s,
                          const struct cut *cut)
 {
+    const bool in_order = l->pipe == 1 ||
+                          schedule_is(l->schedule, SCHEDULE_IN_ORDER);
     const struct reduce_facts facts = {
         .ranks = layout_division(l, 2), .cut = *cut,
         .units = (double)s->layers / (l->pipe * l->chunks),
         .tokens = l->micro_batch * s->sequence / l->context,
         .idle = s->choices > 0};
 
-    if (l->pipe == 1 && l->context == 1) return true;
-    return (l->pipe == 1 || schedule_is(l->schedule, SCHEDULE_IN_ORDER)) &&
-           grid_is_power(cut->micro_batches) && reduce_each_pays(&facts);
+    if (l->sums == SUMS_ONCE || !in_order || !is_subtree(l, s, cut))
+        return false;
+    return l->sums == SUMS_EACH || (l->pipe == 1 && l->context == 1) ||
+           reduce_each_pays(&facts);
 }
 
 static void cut_leaves(const struct layout *l, const struct shape *s,
@@ -196,9 +215,9 @@ static void cut_leaves(const struct layout *l, const struct shape *s,
                 .micro_batch = l->micro_batch,
                 .micro_batches = share / l->micro_batch},
         .parts = leaves.tensor};
-    if (layout_division(l, 2) > 1 &&
-        leaves.data % out->cut.micro_batches == 0 &&
-        reduces_each(l, s, &out->cut)) {
+    if (!grid_is_cut(leaves.data * layout_sharing(l), layout_sharing(l)))
+        out->cut.all_leaves = leaves.data * layout_sharing(l);
+    if (layout_division(l, 2) > 1 && reduces_each(l, s, &out->cut)) {
         out->rounds = (int)out->cut.micro_batches;
         out->cut.data_leaves /= out->rounds;
         out->cut.micro_batches = 1;
@@ -212,6 +231,14 @@ int memory_rounds(const struct layout *l, const struct shape *s)
 
     cut_leaves(l, s, &leaves);
     return leaves.rounds;
+}
+
+void memory_cut(const struct layout *l, const struct shape *s, struct cut *out)
+{
+    struct leaves leaves;
+
+    cut_leaves(l, s, &leaves);
+    *out = leaves.cut;
 }
 
 int memory_reductions(const struct layout *l, const struct shape *s)

@@ -16,6 +16,9 @@ struct memory {
 /* Rounds of a step of Lockstep, each of which reduces its gradients: its
  * micro-batches; 0: they are reduced once, at its end (docs/zero.md). */
 int memory_rounds(const struct layout *layout, const struct shape *shape);
+/* The leaves of a round of a rank of Lockstep, and its micro-batches. */
+void memory_cut(const struct layout *layout, const struct shape *shape,
+                struct cut *out);
 /* How often a step sums divided gradients over ranks: with each micro-batch, or
  * once. */
 int memory_reductions(const struct layout *layout, const struct shape *shape);

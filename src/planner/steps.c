@@ -474,6 +474,7 @@ static status make(struct maker *m)
     cost_block(m->cost, &m->block);
     cost_embedding(m->cost, &m->embedding);
     cost_head(m->cost, &m->head);
+    cost_leaves(m->cost, &m->block, &m->embedding, &m->head);
     TRY(make_messages(m));
     TRY(make_schedule(m));
     TRY(memory_take((size_t)s->stages * 5, sizeof *m->kinds, &memory));

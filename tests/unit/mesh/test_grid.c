@@ -97,6 +97,9 @@ TEST(any_number_of_leaves_is_one_tree)
                 if (batch % micro != 0) continue;
                 CHECK(walk(&cut, false) == expected);
                 CHECK(walk(&cut, true) == expected);
+                cut.shared = true;
+                CHECK(walk(&cut, false) == expected);
+                CHECK(walk(&cut, true) == expected);
             }
         }
 }
@@ -117,6 +120,12 @@ TEST(products_add_every_second_leaf_themselves)
     cut.micro_batch = 16;
     cut.micro_batches = 1;
     EQUAL_INT(node_adds(&cut, true), 0);
+    cut = (struct cut){.data_leaves = 1024, .sequences_per_leaf = 1,
+                       .length = 4, .micro_batch = 2 * GRID_LEAVES_MAX,
+                       .micro_batches = 512 / GRID_LEAVES_MAX};
+    EQUAL_INT(node_adds(&cut, true), 512 / GRID_LEAVES_MAX - 1);
+    walk(&cut, true);
+    walk(&cut, false);
 }
 
 TEST(the_most_leaves_fit_the_stack)
