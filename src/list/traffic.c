@@ -29,6 +29,12 @@ static int64_t completed(const struct gradients *g, bool head,
     return leaves;
 }
 
+int64_t list_leaves_completed(const struct pipeline *p,
+                              const struct instruction *i, bool head)
+{
+    return completed(&p->stages[i->chunk].gradients, head, of_round(p, i));
+}
+
 /* The pass that makes the gradient of a step's parameter `which`. A second one
  * that is no matrix is a bias. A head makes all in B where W follows at once.
  */

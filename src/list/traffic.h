@@ -9,6 +9,10 @@
 /* One message, or several calls of one kind, of this rank. */
 typedef status traffic_visit(void *argument, const struct exchange *row);
 
+/* Leaves of gradients that the micro-batch of an instruction completes, of uses
+ * of the head or of others, but for the other ranks' tokens. */
+int64_t list_leaves_completed(const struct pipeline *pipeline,
+                              const struct instruction *instruction, bool head);
 /* Calls `visit` for the messages that layers send in one event of F, B or W,
  * and for those of the leaves of gradients that the event completes. */
 status list_event_traffic(const struct stage *stage,

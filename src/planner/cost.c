@@ -444,7 +444,7 @@ static void context_sums(const struct cost *cost, struct tensors dense,
     if (!l->expert_context)
         seconds += layout_experts(l).sources *
                    sums_of(cost, experts.elements, experts.count, &guessed);
-    seconds *= layout_leaves(l, cost->shape).data / (double)l->microbatches;
+    seconds *= layout_leaves_each(l, cost->shape);
     out->seconds[CAUSE_CONTEXT] += seconds;
     if (guessed > 0) out->guessed += seconds;
 }

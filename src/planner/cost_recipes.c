@@ -101,8 +101,7 @@ void cost_recipe(const struct cost *cost, const struct recipe_products *of,
     if (!use->on || cost->layout->as != AS_LOCKSTEP || p->few <= 0) return;
     const double times = of->times * p->few / p->each_block *
                          (use->end - use->first) / cost->shape->layers;
-    const double leaves = layout_leaves(cost->layout, cost->shape).data /
-                          (double)cost->layout->microbatches;
+    const double leaves = layout_leaves_each(cost->layout, cost->shape);
 
     for (int pass = 0; pass < (p->frozen ? COST_W : COST_PASSES); pass++) {
         const struct product_size size = of->sizes[pass];

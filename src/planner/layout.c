@@ -208,6 +208,12 @@ struct layout_leaves layout_leaves(const struct layout *l,
     return leaves;
 }
 
+double layout_leaves_each(const struct layout *l, const struct shape *s)
+{
+    return (double)layout_leaves(l, s).data * layout_sharing(l) *
+           (double)l->micro_batch / (double)l->batch;
+}
+
 struct expert_ranks layout_experts(const struct layout *l)
 {
     const bool apart = l->expert_tensor > 0 && l->expert_tensor != l->tensor;

@@ -175,6 +175,9 @@ bool layout_named_grid(const struct options *options, struct grid *named);
 struct layout_leaves { int data, tensor; };
 struct layout_leaves layout_leaves(const struct layout *layout,
                                    const struct shape *shape);
+/* Leaves that a micro-batch of it has, in the mean. */
+double layout_leaves_each(const struct layout *layout,
+                          const struct shape *shape);
 /* Ranks that divide the experts of a block. Neighbours in the group cut each
  * expert, where `cut` is not 1; `folded`: those of the tensor axis are some of
  * them, and do not cut it. */

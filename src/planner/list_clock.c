@@ -489,21 +489,30 @@ static enum step_item item_of(const struct instruction *i)
     }
 }
 
-/* Equal work has one kind, and, where rows of experts travel beside it or not
- * every micro-batch completes leaves for context ranks to add, one time. */
+/* A number of its own for each of an instruction's costs, below all seconds:
+ * context ranks add the leaves that its micro-batch completes. */
+static double variant_of(const struct costing *c, const struct instruction *i)
+{
+    if (!instruction_computes(i) || c->walk->cost->layout->context == 1)
+        return 0;
+    return -1 - (double)list_leaves_completed(c->pipeline, i, false) -
+           2.0 * GRID_DATA_LEAVES_MAX *
+               (double)list_leaves_completed(c->pipeline, i, true);
+}
+
+/* Equal work has one kind, and, where rows of experts travel beside it, one
+ * time. */
 static status kind_of(struct costing *c, const struct step_list *list,
                       int number, int *kind)
 {
     struct list_clock *w = c->walk;
     const struct instruction *i = &list->items[number];
     const bool computes = instruction_computes(i);
-    const struct layout *l = w->cost->layout;
-    const bool differs = computes && (layout_experts(l).ranks > 1 ||
-                                      l->context > 1);
+    const bool differs = computes &&
+                         layout_experts(w->cost->layout).ranks > 1;
+    double seconds = differs ? 0 : variant_of(c, i);
 
-    double seconds = 0;
-
-    *kind = differs ? -1 : known_find(&w->known, i, 0);
+    *kind = differs ? -1 : known_find(&w->known, i, seconds);
     if (*kind >= 0) return OK;
     c->instruction = i;
     c->spent = (struct spent){.guessed = 0};

@@ -27,8 +27,7 @@ void list_round_operands(const struct cost *cost,
         cost_rounded(cost, recipe, &m, of->times, out);
     m = (struct rounded_matrix){m.use, ROUNDED_LEAF, s->m, s->n};
     cost_rounded(cost, recipe, &m,
-                 of->times * layout_leaves(l, cost->shape).data /
-                     (double)l->microbatches, out);
+                 of->times * layout_leaves_each(l, cost->shape), out);
 }
 
 bool list_is_rounding(const struct step *step)

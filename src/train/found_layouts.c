@@ -18,7 +18,7 @@ enum { CHECKED_MORE = 14,  /* plans to the byte beyond those that are kept, */
        FAR_MOST = 10,      /* plans in a row beyond twice the limit */
        ORIGINS = 1024, WALKED_WORK = 1 << 15,
        TIMED_WORK = 400000, /* instructions: half of a second */
-       SHORTER_WORK = 4000000, /* ... of shorter steps */
+       SHORTER_WORK = 2600000, /* ... of shorter steps */
        TIMED_EACH = 16384 /* of short lists, which are timed when they are
                            * planned */ };
 

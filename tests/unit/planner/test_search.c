@@ -189,6 +189,40 @@ TEST(the_nearest_of_a_family_is_found_with_any_limit)
     machine_free(&machine);
 }
 
+/* Times begin with the least bound: one that is far above the time of its layout
+ * hides it. Context ranks add the leaves of their micro-batches alone. */
+TEST(bounds_are_not_above_times)
+{
+    static const char yaml[] =
+        "model: {family: llama, vocab: 32000, layers: 16, width: 2048, "
+        "heads: 16, feed_forward: 8192, tied: false}\n";
+    struct machine machine;
+    struct shape shape;
+    struct search found;
+    double most = 0;
+    int contexts = 0;
+
+    shape_of_text(&shape, yaml, 8192);
+    machine_from_preset(&machine, &machine_presets[1]);
+    IS_OK(search_run(&found, &(struct search_request){
+        .machine = &machine, .shape = &shape, .as = AS_LOCKSTEP, .ranks = 32,
+        .per_node = 8, .batch = 1024, .bits = 16, .max_memory = 80e9,
+        .top = 32}));
+    for (int i = 0; i < found.count; i++) {
+        const struct candidate *c = &found.found[i];
+
+        if (!c->timed) continue;
+        contexts += c->layout.context > 1;
+        if (c->bound_s / c->prediction.step_s > most)
+            most = c->bound_s / c->prediction.step_s;
+    }
+    print_message("%d of %d have context ranks; bounds at most %.2f of times\n",
+                  contexts, (int)found.timed, most);
+    CHECK(contexts > 4 && most < 1.1);
+    search_free(&found);
+    machine_free(&machine);
+}
+
 /* With many pipe ranks and few micro-batches, more chunks leave less of the
  * pipeline idle: the best has as many as there are. */
 TEST(eight_chunks_are_tried)
@@ -316,6 +350,7 @@ TEST(options_of_kernels_hold_for_all_axes)
 
 TEST_MAIN(options_of_kernels_hold_for_all_axes,
           eight_chunks_are_tried, untried_layouts_are_named,
-          a_named_schedule_is_tried, nothing_faster_is_left_out,
+          a_named_schedule_is_tried, bounds_are_not_above_times,
+          nothing_faster_is_left_out,
           short_steps_tell_the_time_of_long_ones,
           the_nearest_of_a_family_is_found_with_any_limit)
