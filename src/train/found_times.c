@@ -53,6 +53,14 @@ static double beyond_shorter(const struct found_layouts *h,
     return longer;
 }
 
+/* Seconds of lists that were walked: of the whole step, or as two shorter ones
+ * say it; 0: of neither. */
+static double listed(const struct found_layouts *h, const struct candidate *c)
+{
+    if (c->walked) return c->prediction.step_s;
+    return c->shorter_s > 0 ? c->shorter_s * beyond_shorter(h, &c->layout) : 0;
+}
+
 /* The step as `plan` would say it of a candidate: where it walks the executor's
  * lists, by as much longer than whole stages as the most similar one of those
  * whose lists were walked. */
@@ -67,16 +75,14 @@ static void guess_time(struct found_layouts *h, int i)
         const struct candidate *w = &h->search.found[h->kept[k]];
         const int alike = common(&w->layout, &c->layout);
 
-        if ((!w->walked && w->shorter_s <= 0) || alike <= most ||
+        if (alike <= most || listed(h, w) <= 0 ||
             !forecast_walks(&h->forecast, &w->layout))
             continue;
         most = alike;
-        longer = (w->walked ? w->prediction.step_s : w->shorter_s) / w->whole_s;
+        longer = listed(h, w) / w->whole_s;
     }
-    scale_time(&c->prediction,
-               c->shorter_s > 0
-                   ? c->shorter_s * beyond_shorter(h, &c->layout)
-                   : c->whole_s * longer);
+    scale_time(&c->prediction, c->shorter_s > 0 ? listed(h, c)
+                                                : c->whole_s * longer);
     if (h->request.objective != OBJECTIVE_MEMORY) c->score = found_score(h, i);
 }
 

@@ -2,6 +2,7 @@
 /* test_found_layouts.c - mirrors src/train/found_layouts.c. */
 #include "train/found_layouts.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/threads.h"
@@ -64,6 +65,48 @@ TEST(threads_find_what_one_finds)
     }
 }
 
+/* Layouts that were not walked are guessed from one that was: by as much longer
+ * than whole stages as that one is said to be. */
+TEST(guesses_are_on_the_scale_of_what_was_walked)
+{
+    static const char text[] =
+        "model: {family: llama, vocab: 512, layers: 16, width: 128, heads: 4}\n"
+        "data: {sequence: 128}\ntrain: {batch: 16384, steps: 1}\n";
+    static const struct search_fixed piped = {
+        .tensor = -1, .context = -1, .pipe = -1, .data = -1, .expert = -1,
+        .expert_tensor = -1, .expert_context = -1, .zero = -1,
+        .recompute = -1, .micro_batch = 1};
+    struct found_layouts h = {.top = 24, .fixed = &piped};
+    int guessed = 0, shorter = 0, walked = 0;
+
+    ask(&h.forecast, text, 8);
+    IS_OK(found_run(&h));
+    for (int i = 0; i < h.search.count; i++) {
+        const struct candidate *c = &h.search.found[i];
+        double nearest = fabs(c->prediction.step_s / c->whole_s - 1);
+
+        if (!c->timed || c->whole_s >= 1e299) continue;
+        walked += c->walked;
+        shorter += !c->walked && c->shorter_s > 0;
+        if (c->walked || c->shorter_s > 0) continue;
+        guessed++;
+        for (int k = 0; k < h.search.count; k++) {
+            const struct candidate *w = &h.search.found[k];
+            const double ratio = c->prediction.step_s / c->whole_s;
+            const double far = fabs(w->prediction.step_s / w->whole_s - ratio);
+
+            if ((w->walked || w->shorter_s > 0) && far < nearest)
+                nearest = far;
+        }
+        CHECK(nearest < 1e-9);
+    }
+    print_message("%d guessed, %d by shorter steps, %d walked\n", guessed,
+                  shorter, walked);
+    CHECK(guessed > 4 && shorter > 4 && walked > 0);
+    found_free(&h);
+    forecast_free(&h.forecast);
+}
+
 /* The planner numbers ranks by the default order; search leaves out layouts
  * whose ranks lie in another. */
 TEST(no_time_is_said_for_another_order_of_ranks)
@@ -121,5 +164,6 @@ TEST(mesh_auto_gives_back_what_its_search_took)
 }
 
 TEST_MAIN(threads_find_what_one_finds,
+          guesses_are_on_the_scale_of_what_was_walked,
           no_time_is_said_for_another_order_of_ranks,
           mesh_auto_gives_back_what_its_search_took)
