@@ -384,9 +384,9 @@ int node_limit(const struct cut *cut, bool takes_left)
     return node_needs(cut, takes_left).buffers;
 }
 
-/* node_adds where leaves are a power of two and micro-batches are whole subtrees
- * of them, or parts of one: all nodes meet in one, and every second begins with
- * the one before it. -1: elsewhere. */
+/* node_adds where leaves are a power of two and micro-batches are whole
+ * subtrees of them, or parts of one: all nodes meet in one, and every second
+ * begins with the one before it. -1: elsewhere. */
 static int64_t even_adds(const struct cut *cut, bool takes_left)
 {
     const int64_t each = cut->sequences_per_leaf;

@@ -162,8 +162,8 @@ struct leaves {
     bool apart;          /* cut_leaves_lie_apart; of integers alone */
 };
 
-/* Whether each micro-batch of all ranks is a subtree of the leaves, or sums have
- * no order. */
+/* Whether each micro-batch of all ranks is a subtree of the leaves, or sums
+ * have no order. */
 static bool is_subtree(const struct layout *l, const struct shape *s,
                        const struct cut *cut)
 {

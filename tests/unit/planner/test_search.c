@@ -189,8 +189,8 @@ TEST(the_nearest_of_a_family_is_found_with_any_limit)
     machine_free(&machine);
 }
 
-/* Times begin with the least bound: one that is far above the time of its layout
- * hides it. Context ranks add the leaves of their micro-batches alone. */
+/* Times begin with the least bound: one that is far above the time of its
+ * layout hides it. Context ranks add leaves of their micro-batches alone. */
 TEST(bounds_are_not_above_times)
 {
     static const char yaml[] =

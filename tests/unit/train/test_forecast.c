@@ -183,36 +183,6 @@ TEST(a_named_grid_is_estimated)
     }
 }
 
-/* zero_reduce, and micro-batches that are no subtree of the leaves. */
-TEST(what_reduces_once_is_estimated)
-{
-    static const char text[] =
-        "model: {family: llama, vocab: 4096, layers: 8, width: 512, heads: 8, "
-        "feed_forward: 1024}\ndata: {sequence: 512}\n"
-        "mesh: {pipe: %d, data: %d}\nzero: %s\nzero_reduce: %s\n"
-        "numerics: {grid_data: %d}\n"
-        "train: {batch: %d, micro_batch: 2, steps: 1, recompute: [none]}\n";
-    static const struct {
-        int pipe, data;
-        const char *zero, *reduce;
-        int grid, batch;
-    } rows[] = {{1, 8, "fsdp", "once", 64, 128}, {1, 8, "fsdp", "each", 64, 128},
-                {1, 8, "zero2", "once", 64, 128}, {2, 4, "fsdp", "each", 32, 64},
-                {2, 4, "fsdp", "once", 32, 64}, {1, 8, "fsdp", "auto", 24, 48}};
-
-    for (int i = 0; i < ROWS(rows); i++) {
-        struct drawn d = {.ranks = 8};
-
-        snprintf(d.text, sizeof d.text, text, rows[i].pipe, rows[i].data,
-                 rows[i].zero, rows[i].reduce, rows[i].grid, rows[i].batch);
-        const double ratio = ratio_of(&d);
-
-        print_message("%s, %s, pipe %d, grid_data %d: %.3f\n", rows[i].zero,
-                      rows[i].reduce, rows[i].pipe, rows[i].grid, ratio);
-        CHECK(fabs(ratio - 1) < 0.08);
-    }
-}
-
 /* So does a search: each estimate is near the plan that follows it. */
 TEST(a_search_estimates_a_named_grid)
 {
@@ -487,62 +457,6 @@ TEST(closed_forms_round_what_the_lists_round)
     }
 }
 
-static const char adds_text[] =
-    "model: {family: %s, vocab: 4096, layers: 8, width: 1024, heads: 16, "
-    "feed_forward: 4096, tied: false}\n%s"
-    "data: {sequence: 256}\nmesh: {data: 2, %s: %d}\nzero: %s\n"
-    "zero_reduce: %s\ntrain: {batch: %d, micro_batch: %d, "
-    "dtype: bfloat16, steps: 1, recompute: [none]}\n"
-    "numerics: {%s, grid_context: 2, grid_data: %d}\n";
-
-/* Adds of leaves: what a step takes beyond the same one whose ranks have a
- * single leaf, which all micro-batches fill. */
-TEST(closed_forms_add_the_leaves_that_the_lists_add)
-{
-    static const struct {
-        const char *axis, *zero, *reduce, *numerics;
-        int batch, micro;
-    } rows[] = {{"tensor", "zero1", "auto", "recipe: none", 16, 1},
-                {"tensor", "zero1", "auto", "recipe: none", 24, 1},
-                {"pipe", "zero1", "auto", "recipe: none", 32, 2},
-                {"tensor", "fsdp", "once", "recipe: none", 16, 1},
-                {"tensor", "fsdp", "each", "recipe: none", 16, 1},
-                {"pipe", "zero2", "each", "recipe: none", 16, 1},
-                {"context", "zero1", "auto", "recipe: none", 16, 1},
-                {"context", "zero1", "auto", "recipe: none", 32, 4},
-                {"tensor", "zero1", "auto", "recipe: mxfp4-quartet", 16, 1},
-                {"tensor", "zero1", "auto", "sums: integer", 16, 1}};
-
-    for (int i = 0; i < 2 * ROWS(rows); i++) {
-        const int r = i / 2, mixed = i % 2;
-        struct both b[2];
-
-        for (int one = 0; one < 2; one++) {
-            char text[LINES];
-
-            snprintf(text, sizeof text, adds_text,
-                     mixed ? "mixtral" : "llama",
-                     mixed ? "moe: {experts: 4, top_k: 2}\n" : "",
-                     rows[r].axis, 2, rows[r].zero,
-                     one ? "auto" : rows[r].reduce,
-                     rows[r].batch, rows[r].micro, rows[r].numerics,
-                     one ? 2 : rows[r].batch);
-            CHECK(time_both(text, 4, &b[one]));
-        }
-        const double lists = b[0].lists.seconds[CAUSE_MEMORY] -
-                             b[1].lists.seconds[CAUSE_MEMORY];
-        const double closed = b[0].closed.seconds[CAUSE_MEMORY] -
-                              b[1].closed.seconds[CAUSE_MEMORY];
-
-        print_message("%s, %s, %s, batch %d%s: %.6f and %.6f s of %.6f\n",
-                      rows[r].axis, rows[r].zero, rows[r].numerics,
-                      rows[r].batch, mixed ? ", mixed" : "", lists, closed,
-                      b[0].lists.seconds[CAUSE_MEMORY]);
-        CHECK(fabs(closed - lists) < 0.002 * b[0].lists.seconds[CAUSE_MEMORY]);
-        CHECK((lists == 0) == (strcmp(rows[r].numerics, "sums: integer") == 0));
-    }
-}
-
 static const char nodes_text[] =
     "model: {family: llama, vocab: 32000, layers: 16, width: 2048, heads: 16, "
     "feed_forward: 8192, tied: false}\ndata: {sequence: 2048}\n"
@@ -775,11 +689,10 @@ TEST(the_host_is_a_resource_of_the_lists)
 }
 
 TEST_MAIN(estimates_are_near_the_plan, the_host_is_a_resource_of_the_lists,
-          a_named_grid_is_estimated, what_reduces_once_is_estimated,
+          a_named_grid_is_estimated,
           a_search_estimates_a_named_grid,
           closed_forms_time_what_the_lists_time,
           closed_forms_round_what_the_lists_round,
-          closed_forms_add_the_leaves_that_the_lists_add,
           copies_of_a_shard_send_each_other_their_gradients,
           pairs_hide_rows_of_experts,
           whole_experts_have_no_more_products_than_cut_ones,
