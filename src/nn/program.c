@@ -477,26 +477,40 @@ static void keep_after_codes(struct program *p)
     }
 }
 
+static status find_policy(const char *word, int *found)
+{
+    const int count = (int)(sizeof policies / sizeof *policies);
+
+    if (strcmp(word, "auto") == 0)
+        FAIL(ERR_CONFIG, "train.recompute: auto chooses all of the list, so "
+                         "it stands alone; leave it or the other words out");
+    for (*found = 0; *found < count; (*found)++)
+        if (strcmp(word, policies[*found]) == 0) return OK;
+    const char *near = text_nearest(word, policies, count);
+
+    FAIL(ERR_CONFIG, "train.recompute: %s is not none, block, norm, "
+                     "activation, attention, linear or latent%s%s",
+         word, near ? "; nearest: " : "", near ? near : "");
+}
+
+status program_check_recompute(const char *const *policy, int count)
+{
+    int found;
+
+    if (count == 1 && strcmp(policy[0], "auto") == 0) return OK;
+    for (int i = 0; i < count; i++) TRY(find_policy(policy[i], &found));
+    return OK;
+}
+
 status program_recompute(struct program *program, const char *const *policy,
                          int count)
 {
-    const int policy_count = (int)(sizeof policies / sizeof *policies);
-
     for (int i = 0; i < program->slot_count; i++)
         program->slots[i].dropped = program->slots[i].again;
     for (int i = 0; i < count; i++) {
-        int found = 0;
+        int found;
 
-        while (found < policy_count && strcmp(policy[i], policies[found]) != 0)
-            found++;
-        if (found == policy_count) {
-            const char *near = text_nearest(policy[i], policies, policy_count);
-
-            FAIL(ERR_CONFIG,
-                 "train.recompute: %s is not none, block, norm, activation, "
-                 "attention, linear or latent%s%s",
-                 policy[i], near ? "; nearest: " : "", near ? near : "");
-        }
+        TRY(find_policy(policy[i], &found));
         if (found == POLICY_BLOCK) TRY(drop_blocks(program));
         if (found == POLICY_LATENT) drop_latents(program);
         if (found >= POLICY_KINDS) drop_kind(program, policy_kinds[found]);

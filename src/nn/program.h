@@ -602,6 +602,9 @@ status program_print(const struct program *program, struct text *out);
  * ERR_CONFIG: an unknown kind (names the nearest). */
 status program_recompute(struct program *program, const char *const *policy,
                          int count);
+/* The words of train.recompute, as program_recompute reads them; or auto,
+ * alone. ERR_CONFIG: another word. */
+status program_check_recompute(const char *const *policy, int count);
 /* Bytes of layer scratch: the most that a step asks for. */
 size_t program_scratch_bytes(const struct program *program);
 /* Scratch that the step's calls over the tensor group need, bytes. */

@@ -378,9 +378,29 @@ static status plan_residency(struct stage *stage)
     return OK;
 }
 
+/* Every word once: "norm, activation". */
+static void name_policy(struct stage *stage, const char *const *policy,
+                        int count)
+{
+    size_t used = 0;
+
+    stage->recompute[0] = '\0';
+    for (int i = 0; i < count; i++) {
+        bool before = false;
+
+        for (int k = 0; k < i && !before; k++)
+            before = strcmp(policy[k], policy[i]) == 0;
+        if (before || used >= sizeof stage->recompute) continue;
+        used += (size_t)snprintf(stage->recompute + used,
+                                 sizeof stage->recompute - used, "%s%s",
+                                 used > 0 ? ", " : "", policy[i]);
+    }
+}
+
 static status plan_with(struct stage *stage, const char *const *policy,
                         int count)
 {
+    name_policy(stage, policy, count);
     TRY(program_recompute(&stage->program, policy, count));
     frame_plan_free(&stage->frame);
     TRY(frame_plan_build(&stage->frame, &stage->program,
@@ -415,17 +435,14 @@ static status plan_auto(struct stage *stage)
         limit /= stage->request.recomputation.share;
         small /= stage->request.recomputation.share;
     }
-    stage->recompute = "none";
     TRY(plan_with(stage, none, 1));
     if (stage->request.backward == BACKWARD_NONE ||
         (double)stage->bytes <= small)
         return OK;
-    stage->recompute = "norm, activation";
     TRY(plan_with(stage, cheap, 2));
     if ((double)stage->bytes <= limit ||
         (stage->coded.params != NULL && stage->coded.sets > 1))
         return OK; /* y of a block is not made again among codes of dx */
-    stage->recompute = "block";
     return plan_with(stage, block, 1);
 }
 
@@ -499,7 +516,6 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
         (r->recomputation.count == 1 &&
          strcmp(r->recomputation.policy[0], "auto") == 0))
         return plan_auto(stage);
-    stage->recompute = r->recomputation.policy[0];
     return plan_with(stage, r->recomputation.policy, r->recomputation.count);
 }
 
@@ -509,7 +525,6 @@ status stage_plan_again(struct stage *stage, const char *const *policy,
     CHECK(backward != BACKWARD_NONE &&
           stage->request.backward != BACKWARD_NONE);
     stage->request.backward = backward;
-    stage->recompute = policy[0];
     return plan_with(stage, policy, count);
 }
 
@@ -529,7 +544,7 @@ status stage_plan_alike(struct stage *stage, const struct stage *like,
     r->training.choice = request->training.choice;
     r->layout.place = stage->program.layout.place = stage->holding.place =
         request->layout.place;
-    stage->recompute = r->recomputation.policy[0];
+    name_policy(stage, r->recomputation.policy, r->recomputation.count);
     frame_plan_count(&stage->frame, (struct frame_count){
         r->size.frames, r->size.shares_room});
     return add_memory(stage);

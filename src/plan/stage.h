@@ -157,7 +157,7 @@ struct stage {
                             * stages_fetch and stages_store bring up to date;
                             * NULL: it has none */
     size_t bytes;          /* sum of the rows */
-    const char *recompute; /* policy that was chosen, for printing */
+    char recompute[64];    /* the policy that was chosen, for printing */
     char chosen[320];      /* why the device is what it is; "": it was given */
     struct arena arena;    /* owned once open */
     struct threads *threads; /* owned unless opened beside another */

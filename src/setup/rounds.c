@@ -9,10 +9,9 @@
 
 enum reduce { REDUCE_AUTO, REDUCE_EACH, REDUCE_ONCE, REDUCES };
 
-static status parse(const struct setup *setup, enum reduce *out)
+static status parse(const char *name, enum reduce *out)
 {
     static const char *const names[REDUCES] = {"auto", "each", "once"};
-    const char *name = setup->set->values.zero_reduce;
     const char *near = text_nearest(name, names, REDUCES);
 
     for (int i = 0; i < REDUCES; i++) {
@@ -21,6 +20,13 @@ static status parse(const struct setup *setup, enum reduce *out)
     }
     FAIL(ERR_CONFIG, "zero_reduce: %s is not auto, each or once%s%s", name,
          near != NULL ? "; nearest: " : "", near != NULL ? near : "");
+}
+
+status rounds_check(const char *name)
+{
+    enum reduce which;
+
+    return parse(name, &which);
 }
 
 /* Whether B of each stage takes its micro-batches in order, W at once: sums of
@@ -142,7 +148,7 @@ status rounds_choose(struct setup *setup, bool *alone)
     char reason[ROUNDS_REASON];
     enum reduce reduce;
 
-    TRY(parse(setup, &reduce));
+    TRY(parse(setup->set->values.zero_reduce, &reduce));
     *alone = false;
     r->reduction.rounds = 0;
     r->reduction.piped = false;

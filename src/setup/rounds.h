@@ -13,6 +13,9 @@
  * each round. ERR_CONFIG: zero_reduce=each where it cannot be; says why. */
 status rounds_choose(struct setup *setup, bool *alone);
 
+/* ERR_CONFIG: it is no word of zero_reduce. */
+status rounds_check(const char *name);
+
 /* How gradients of leaves are added (numerics.sums); once the grid is known.
  * ERR_CONFIG: another word, or what cannot be; says why. */
 status rounds_sums(struct setup *setup);

@@ -61,21 +61,6 @@ static status choose_isa(const char *name, enum isa *out)
                      "neon", name);
 }
 
-static status choose_dtype(const char *name, enum dtype *out)
-{
-    static const char *const names[] = {"float32", "float64", "bfloat16",
-                                        "float16"};
-    enum { NAMES = sizeof names / sizeof *names };
-
-    for (int i = 0; i < NAMES; i++)
-        if (strcmp(name, names[i]) == 0 && dtype_parse(name, out)) return OK;
-    const char *near = text_nearest(name, names, NAMES);
-
-    FAIL(ERR_CONFIG, "train.dtype: %s is not float32, float64, bfloat16 or "
-                     "float16%s%s", name, near ? "; nearest: " : "",
-         near ? near : "");
-}
-
 static status choose_product(const char *name, enum dtype dtype,
                              enum product *out)
 {
@@ -434,7 +419,7 @@ status setup_precision(struct precision_use *out, const struct options *o,
     struct options asked = *o;
 
     asked.fsdp.gather_format = "dtype"; /* that depends on what is gathered */
-    TRY(choose_dtype(o->train.dtype, &r.dtype));
+    TRY(setup_dtype(o->train.dtype, &r.dtype));
     TRY(recipe_choose(&r, &asked, layers));
     *out = r.precision;
     return OK;
@@ -495,7 +480,7 @@ static status resolve_request(struct setup *setup)
     r->machine.graphs = o->device_graphs;
     TRY(check_library(o, r->machine.device));
     TRY(muon_adjust_parse(&setup->adjust, o->optimizer.adjust));
-    TRY(choose_dtype(o->train.dtype, &r->dtype));
+    TRY(setup_dtype(o->train.dtype, &r->dtype));
     TRY(optimizer_choose(&r->training.choice, o, r->dtype));
     r->training.choice.groups = setup->groups;
     TRY(balance_choose(&r->regular, o));

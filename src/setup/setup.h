@@ -100,6 +100,12 @@ void setup_free(struct setup *setup);
 /* Betas, decay and clip of the options. */
 void setup_update(const struct setup *setup, struct update *update);
 
+/* ERR_CONFIG: no type of train.dtype. */
+status setup_dtype(const char *name, enum dtype *out);
+/* ERR_CONFIG: a word of train.dtype, train.recompute, zero_reduce,
+ * optimizer.name, mesh.order, moe.exchange or schedule.name that is none of
+ * theirs. */
+status setup_check_words(const struct options *options);
 /* The recipe of products and its blocks, as they are before anything is known
  * of a layout. ERR_CONFIG: recipe_choose. */
 status setup_precision(struct precision_use *out, const struct options *o,

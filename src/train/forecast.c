@@ -34,6 +34,7 @@ status forecast_vocabulary(struct forecast *f)
 
 status forecast_model(struct forecast *f)
 {
+    TRY(setup_check_words(&f->set.values));
     if (f->set.values.model.vocab == 0 && f->set.values.model.from[0] == 0 &&
         f->set.values.tokenizer.from[0] != 0) {
         struct options_set alone;

@@ -247,4 +247,24 @@ if awk -v a="$(planned step_s <whole.json)" -v b="$(planned step_s <plan.json)" 
 else bad "split masters take time" "$(planned step_s <plan.json) s" err; fi
 expect "split masters are advised" 79 "optimizer.masters=split" plan \
     states.yaml --time --machine h100 --max-memory "$(planned memory_bytes <plan.json)"
+# --- words that no option has, of whatever program the step is
+while IFS='|' read -r setting words; do
+    for as in lockstep megatron torchtitan; do
+        expect "--as $as: $setting" 78 "$words" plan config.yaml --time --machine h100 --as $as --set "$setting"
+    done
+done <<'END'
+zero_reduce=onse|nearest: once
+train.recompute=[latnet]|nearest: latent
+train.recompute=[auto, latent]|auto chooses all of the list, so it stands alone
+train.dtype=flaot32|nearest: float32
+schedule.name=1f1bb|nearest: 1f1b
+moe.exchange=flt|not auto, flat or two_level
+optimizer.name=adam|nearest: adamw
+mesh.order=tensr|not an axis of the mesh
+END
+for setting in zero_reduce=onse 'train.recompute=[latnet]' train.dtype=flaot32; do
+    expect "search: $setting" 78 "nearest: " search config.yaml --machine h100 --set "$setting"
+done
+expect "a plan names all that is made again" 0 "norm, attention" plan config.yaml \
+    --set 'train.recompute=[norm, attention, norm]'
 report

@@ -70,6 +70,25 @@ TEST(auto_recomputes_no_more_than_it_must)
     }
 }
 
+/* Plans print the whole list, each word once. */
+TEST(a_list_of_recomputation_is_named_whole)
+{
+    static const char *const list[] = {"norm", "attention", "norm", "linear"};
+    static const char *const words[] = {"none", "block", "latent", "norm",
+                                        "activation", "attention", "linear"};
+    struct stage_request request = training();
+    struct stage stage = {0};
+
+    request.recomputation.policy = list;
+    request.recomputation.count = ROWS(list);
+    IS_OK(stage_plan(&stage, &request));
+    EQUAL_TEXT(stage.recompute, "norm, attention, linear");
+    IS_OK(stage_plan_again(&stage, words, ROWS(words), BACKWARD_FUSED));
+    EQUAL_TEXT(stage.recompute, "none, block, latent, norm, activation, "
+                                "attention, linear");
+    stage_free(&stage);
+}
+
 TEST(sizes_that_cannot_be_are_refused)
 {
     struct stage_request request = training();
@@ -158,6 +177,7 @@ TEST(norms_are_made_with_the_sums_before_them)
 TEST_MAIN(a_model_of_135M_trains_within_3_GB,
           a_model_of_135M_generates_within_1_GB,
           auto_recomputes_no_more_than_it_must,
+          a_list_of_recomputation_is_named_whole,
           norms_are_made_with_the_sums_before_them,
           sizes_that_cannot_be_are_refused,
           a_device_has_room_for_the_launches_of_all_its_stages)
