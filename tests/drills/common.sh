@@ -157,7 +157,7 @@ in_time() {
     [ "$waited" -le $most ] &&
         grep '"event": "incident"' "$1" | tail -n 1 |
         grep -o '"noticed_ms": [0-9.]*' |
-            awk -v most=$most '{ exit !($2 <= most) }'
+            awk -v most=$most '{ ok = $2 <= most } END { exit !ok }'
 }
 
 # bridge_nodes COUNT NETWORK: in a network namespace of its own: namespaces n1 to
