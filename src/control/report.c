@@ -67,15 +67,32 @@ static void find_board(struct run_report *r, int64_t process, int64_t file)
     else memcpy(r->board_path, path, sizeof path);
 }
 
+/* Its supervisor, or a rank: those of agents may be anywhere. */
+static bool is_somebody_here(const struct json *start)
+{
+    const struct json *ranks = json_get(start, "ranks");
+
+    if (lives(number_of(start, "supervisor"), number_of(start, "began")))
+        return true;
+    if (json_get(start, "layout") != NULL || ranks == NULL ||
+        ranks->kind != JSON_ARRAY)
+        return false;
+    for (int i = 0; i < ranks->count; i++)
+        if (lives(number_of(&ranks->items[i], "process"),
+                  number_of(&ranks->items[i], "began")))
+            return true;
+    return false;
+}
+
 /* Numbers of processes mean nothing on another machine. Journals of older
  * builds do not name theirs. A machine may get another name. */
-static bool is_elsewhere(const struct run_report *r, int64_t began)
+static bool is_elsewhere(const struct run_report *r, const struct json *start)
 {
     char here[HOST_NAME_BYTES];
 
     host_name(here);
     return r->host[0] != '\0' && strcmp(r->host, here) != 0 &&
-           !lives(r->supervisor, began);
+           !is_somebody_here(start);
 }
 
 /* The newest start: who lives of it. */
@@ -91,7 +108,7 @@ static status read_start(struct run_report *r, const struct json *start)
                                 ? number_of(start, "board_in_ranks") : board);
     r->generation = number_of(start, "generation");
     TRY(json_get_string_or(start, "journal.jsonl", "host", "", &r->host));
-    r->elsewhere = is_elsewhere(r, began);
+    r->elsewhere = is_elsewhere(r, start);
     if (!r->elsewhere && !lives(r->supervisor, began)) r->supervisor = 0;
     else if (!r->elsewhere) find_board(r, r->supervisor, board);
     r->agents = json_get(start, "layout") != NULL;

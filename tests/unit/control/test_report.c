@@ -56,6 +56,8 @@ static void hold_lock(struct file_lock *lock)
     IS_OK(file_lock_take(lock, path));
 }
 
+static bool has_agents = true; /* the run of the journal */
+
 /* The journal of a run with a rank that was that process, and a supervisor on
  * that machine; "": an old journal, which does not say. */
 static void write_journal_of(const char *host, pid_t process, bool ended)
@@ -69,11 +71,12 @@ static void write_journal_of(const char *host, pid_t process, bool ended)
     fprintf(file, "{\"time\": 1.0, \"event\": \"start\", ");
     if (host[0] != '\0') fprintf(file, "\"host\": \"%s\", ", host);
     fprintf(file, "\"generation\": 2, \"supervisor\": 0, \"began\": 0, "
-            "\"board\": 9, \"state\": 10, \"board_in_ranks\": 9, "
-            "\"layout\": \"mesh.data=1\", \"converts\": 0, "
-            "\"last_order\": 1, \"ranks\": [{\"node\": \"here\", "
-            "\"place\": 0, \"order\": 1, \"process\": %ld, "
-            "\"began\": %llu}]}\n",
+            "\"board\": 9, \"state\": 10, \"board_in_ranks\": 9, %s"
+            "\"process\": %ld, \"began\": %llu}]}\n",
+            has_agents ? "\"layout\": \"mesh.data=1\", \"converts\": 0, "
+                         "\"last_order\": 1, \"ranks\": [{\"node\": "
+                         "\"here\", \"place\": 0, \"order\": 1, "
+                       : "\"ranks\": [{",
             (long)process, (unsigned long long)crew_began(process));
     if (ended)
         fprintf(file, "{\"time\": 2.0, \"event\": \"end\", \"result\": "
@@ -147,6 +150,10 @@ TEST(another_machine_cannot_say_who_lives)
     EQUAL_INT(state_of(here, 0, false), RUN_DEAD);
     EQUAL_INT(state_of("", 0, false), RUN_DEAD);
     EQUAL_INT(state_of(here, process, false), RUN_ALONE);
+    has_agents = false; /* its ranks are where it was, under another name */
+    EQUAL_INT(state_of("elsewhere", process, false), RUN_ALONE);
+    EQUAL_INT(state_of("elsewhere", 0, false), RUN_ELSEWHERE);
+    has_agents = true;
     kill(process, SIGKILL);
     CHECK(waitpid(process, NULL, 0) == process);
     IS_OK(directory_remove(run));
