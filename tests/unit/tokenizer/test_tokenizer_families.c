@@ -225,7 +225,9 @@ TEST(wrong_files_are_refused_by_name)
     static const struct { const char *bytes; size_t length; const char *words; }
     rows[] = {
         {"hello", 5, "neither a tokenizer.json"},
-        {"IQ== x\n", 7, "line 1: the rank is not"},
+        {"IQ== 0x\n", 8, "line 1: the rank is not"},
+        {"IQ== 0\nIg== x\n", 14, "line 2: the rank is not"},
+        {"IQ== x\n", 7, "a tokenizer is a tokenizer.json"},
         {"IQ==\n Ig== 1\n", 13, "line 1 is not a token"},
         {"I!== 0\n", 7, "neither a tokenizer.json"},
         {"IQ== 0\nI!== 1\n", 14, "is not base64"},
