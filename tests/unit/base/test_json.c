@@ -37,6 +37,15 @@ TEST(every_kind_is_read)
     arena_free(&arena);
 }
 
+TEST(a_byte_order_mark_is_skipped)
+{
+    struct arena arena;
+    const struct json *root = read_text(&arena, "\xEF\xBB\xBF {\"a\": 3}");
+
+    EQUAL_INT(json_get(root, "a")->integer, 3);
+    arena_free(&arena);
+}
+
 TEST(numbers_are_exact)
 {
     static const struct {
@@ -136,7 +145,9 @@ TEST(what_is_not_json_is_refused_with_its_place)
         {"\"\\udc00\"", "a low surrogate without a high surrogate"},
         {"\"\xC3\x28\"", "1:2: this is not UTF-8"},
         {"\"\xED\xA0\x80\"", "this is not UTF-8"},
-        {"\xEF\xBB\xBF{}", "found byte 0xef"},
+        {"\xEF\xBB\xBF", "found the end"},
+        {"\xEF\xBB\xBF\xEF\xBB\xBF{}", "found byte 0xef"},
+        {" \xEF\xBB\xBF{}", "found byte 0xef"},
         {"{\"a\":1,\n \"b\":2, \"a\":3}",
          "t.json:2:9: the key \"a\" occurs twice"},
         {"{\"\\u0061\":1,\"a\":3}", "the key \"a\" occurs twice"},
@@ -385,7 +396,8 @@ TEST(files_have_a_limit)
 }
 
 TEST_MAIN(of_a_record_only_what_is_wanted_is_kept, every_kind_is_read,
-          numbers_are_exact, strings_are_unescaped,
+          a_byte_order_mark_is_skipped, numbers_are_exact,
+          strings_are_unescaped,
           what_is_not_json_is_refused_with_its_place, depth_is_limited,
           large_objects_are_indexed, typed_reads_say_what_they_found,
           the_writer_writes_what_the_reader_reads,
