@@ -375,11 +375,13 @@ status tokenizer_encode_after(const struct tokenizer *tokenizer,
     struct encoding encoding = {.tokenizer = tokenizer, .out = out,
                                 .later = from > 0};
     struct added_match match = {0};
+    bool takes = false; /* the last added token does, white space behind it */
     size_t width;
 
-    while (added_next(&tokenizer->raw, &search, &match)) continue;
+    while (added_next(&tokenizer->raw, &search, &match))
+        takes = match.token->rstrip;
     encoding.inside = search.done < from;
-    while (from < to && from > 0 && !encoding.inside && match.token->rstrip &&
+    while (from < to && from > 0 && !encoding.inside && takes &&
            (unicode_at((const unsigned char *)text, from, &width) &
             CLASS_SPACE) != 0)
         from += width;
