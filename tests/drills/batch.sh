@@ -52,7 +52,7 @@ echo $agents >agents
 trap 'kill $agents' TERM
 while [ -n "$(jobs -rp)" ]; do wait; done
 END
-printf '#!/bin/bash\nexec /bin/sleep 0.5\n' >bin/sleep
+printf '#!/bin/bash\nexec /bin/sleep 5\n' >bin/sleep
 printf '#!/bin/bash\necho "127.0.1.1 $2"\n' >bin/getent
 printf '#!/bin/bash\necho "127.0.0.1 10.0.0.1 "\n' >bin/hostname
 chmod +x bin/*
